@@ -1,0 +1,229 @@
+"""A model folder: our own `config.json` + `model.safetensors`, or an AllenAI pair; load, check, save, hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from elmo_core.bilm import BiLM, BiLMState
+from elmo_core.config import BiLMConfig
+from elmo_core.errors import BundleError
+from elmo_core.legacy import allenai
+from elmo_core.lstm import LstmState
+
+CONFIG_FILE: Final = "config.json"
+WEIGHTS_FILE: Final = "model.safetensors"
+FORMAT: Final = "elmo-bundle-1"
+WARM_PREFIX: Final = "warm_state."
+DEFAULT_BUNDLE: Final = Path(__file__).parent / "bundles" / "default"
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Bundle:
+    """A biLM and what is known of it.
+
+    Args:
+        config: Sizes.
+        tensors: Every parameter of `BiLM`, by its name there; float32, on the CPU.
+        warm_state: The state in which sentences may start instead of zeros, for one lane; None when the bundle has
+            none.
+        trained: False for random weights, whose vectors mean nothing.
+        options: AllenAI's options as they were read, entries that only training uses included.
+    """
+
+    config: BiLMConfig
+    tensors: Mapping[str, Tensor]
+    warm_state: BiLMState | None = None
+    trained: bool = True
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 over sizes and weights: the same for a bundle and for the AllenAI pair it came from."""
+        digest = hashlib.sha256(json.dumps(self.config.to_options(), sort_keys=True).encode())
+        for name, tensor in sorted(self._all_tensors().items()):
+            digest.update(f"\n{name} {list(tensor.shape)}\n".encode())
+            digest.update(tensor.contiguous().numpy().data)
+        return digest.hexdigest()
+
+    def build_bilm(self) -> BiLM:
+        """The biLM with these weights, on the CPU, in float32, without gradients."""
+        with torch.device("meta"):
+            bilm = BiLM(self.config)
+        bilm.load_state_dict(dict(self.tensors), strict=True, assign=True)
+        return bilm.requires_grad_(False).eval()
+
+    def save(self, folder: Path) -> None:
+        """Write our own format; a crash leaves no bundle that loads.
+
+        Args:
+            folder: Made if it isn't there; must hold no files.
+
+        Raises:
+            BundleError: The folder holds files already or can't be written.
+        """
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if any(folder.iterdir()):
+                raise BundleError("is not empty; name a new folder", str(folder))
+            save_file(self._all_tensors(), folder / WEIGHTS_FILE)
+            card = {
+                "format": FORMAT,
+                "trained": self.trained,
+                "hash": self.hash,
+                "options": {**self.options, **self.config.to_options()},
+            }
+            scratch = folder / f".{CONFIG_FILE}.tmp"
+            scratch.write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+            os.replace(scratch, folder / CONFIG_FILE)
+        except (OSError, SafetensorError) as error:
+            raise BundleError(f"can't be written: {error}", str(folder)) from error
+
+    def _all_tensors(self) -> dict[str, Tensor]:
+        tensors = {name: tensor.contiguous() for name, tensor in self.tensors.items()}
+        if self.warm_state is not None:
+            for direction in ("forward", "backward"):
+                state: LstmState = getattr(self.warm_state, direction)
+                tensors[f"{WARM_PREFIX}{direction}.hidden"] = state.hidden.contiguous()
+                tensors[f"{WARM_PREFIX}{direction}.cell"] = state.cell.contiguous()
+        return tensors
+
+
+def load_bundle(folder: Path) -> Bundle:
+    """Load a bundle of either kind, found by the files in it.
+
+    Args:
+        folder: Our own format, or AllenAI's `*options*.json` and `*weights*.hdf5`.
+
+    Returns:
+        The bundle, checked whole: every tensor is there, of its shape, finite, and no other is.
+
+    Raises:
+        BundleError: Something is missing, damaged or of an unknown kind; the message names file and key.
+    """
+    if not folder.is_dir():
+        problem = "is not a folder; a bundle is a folder" if folder.exists() else "does not exist"
+        raise BundleError(f"{problem} with {CONFIG_FILE} and {WEIGHTS_FILE}, or options.json and weights.hdf5", str(folder))
+    if (folder / CONFIG_FILE).exists():
+        return _load_own(folder)
+    pair = allenai.find_pair(folder)
+    if pair is None:
+        raise BundleError(
+            f"is no bundle: it has neither {CONFIG_FILE} and {WEIGHTS_FILE} nor one *options*.json and one *weights*.hdf5",
+            str(folder),
+        )
+    options = read_json_object(pair.options)
+    config = _config(options, pair.options)
+    tensors = allenai.read_weights(pair.weights, config)
+    check_tensors(tensors, config, pair.weights)
+    return Bundle(config=config, tensors=tensors, options=options)
+
+
+def read_json_object(path: Path) -> dict[str, object]:
+    """Read a JSON file that must hold an object.
+
+    Raises:
+        BundleError: The file is missing, unreadable or holds something else.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BundleError(f"can't be read as JSON: {error}", str(path)) from error
+    if not isinstance(value, dict):
+        raise BundleError(f"holds a JSON {type(value).__name__}, not an object", str(path))
+    return value
+
+
+def check_tensors(tensors: Mapping[str, Tensor], config: BiLMConfig, path: Path) -> None:
+    """Hold tensors against what the biLM of this size needs.
+
+    Args:
+        tensors: By the names of `BiLM`.
+        config: Sizes.
+        path: The file at fault, for the message.
+
+    Raises:
+        BundleError: A tensor is missing, surplus, of another shape or type, or not finite.
+    """
+    with torch.device("meta"):
+        expected = {name: tuple(tensor.shape) for name, tensor in BiLM(config).state_dict().items()}
+    if missing := sorted(expected.keys() - tensors.keys()):
+        raise BundleError(f"has no tensor {_names(missing)}, which the options ask for", str(path))
+    if surplus := sorted(tensors.keys() - expected.keys()):
+        raise BundleError(f"has tensor {_names(surplus)}, which the options do not know", str(path))
+    for name, shape in expected.items():
+        _check_tensor(name, tensors[name], shape, path)
+
+
+def _load_own(folder: Path) -> Bundle:
+    card = read_json_object(folder / CONFIG_FILE)
+    if card.get("format") != FORMAT:
+        raise BundleError(f"'format' is {card.get('format')!r}; this release reads {FORMAT!r}", str(folder / CONFIG_FILE))
+    options = card.get("options")
+    if not isinstance(options, dict):
+        raise BundleError("has no object 'options'", str(folder / CONFIG_FILE))
+    config = _config(options, folder / CONFIG_FILE)
+    path = folder / WEIGHTS_FILE
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise BundleError(f"can't be read as safetensors: {error}", str(path)) from error
+    warm = {name: tensors.pop(name) for name in list(tensors) if name.startswith(WARM_PREFIX)}
+    check_tensors(tensors, config, path)
+    bundle = Bundle(
+        config=config,
+        tensors=tensors,
+        warm_state=_warm_state(warm, config, path) if warm else None,
+        trained=card.get("trained") is not False,
+        options=options,
+    )
+    if bundle.hash != card.get("hash"):
+        raise BundleError(f"differs from the hash in {CONFIG_FILE}: it was damaged or changed; copy the bundle anew", str(path))
+    return bundle
+
+
+def _warm_state(tensors: Mapping[str, Tensor], config: BiLMConfig, path: Path) -> BiLMState:
+    lstm = config.lstm
+    shapes = {"hidden": (lstm.n_layers, 1, lstm.projection_size), "cell": (lstm.n_layers, 1, lstm.cell_size)}
+    expected = {f"{WARM_PREFIX}{way}.{part}": shapes[part] for way in ("forward", "backward") for part in shapes}
+    if tensors.keys() != expected.keys():
+        raise BundleError(f"must hold all of {_names(sorted(expected))} or none, and no more", str(path))
+    for name, shape in expected.items():
+        _check_tensor(name, tensors[name], shape, path)
+    return BiLMState(
+        *(
+            LstmState(tensors[f"{WARM_PREFIX}{way}.hidden"], tensors[f"{WARM_PREFIX}{way}.cell"])
+            for way in ("forward", "backward")
+        )
+    )
+
+
+def _config(options: Mapping[str, object], path: Path) -> BiLMConfig:
+    try:
+        return BiLMConfig.from_options(options)
+    except BundleError as error:
+        raise BundleError(error.message, str(path)) from error
+
+
+def _check_tensor(name: str, tensor: Tensor, shape: tuple[int, ...], path: Path) -> None:
+    if tuple(tensor.shape) != shape:
+        raise BundleError(f"'{name}' has shape {list(tensor.shape)}; the options ask for {list(shape)}", str(path))
+    if tensor.dtype != torch.float32:
+        raise BundleError(f"'{name}' is {tensor.dtype}; weights are stored as float32", str(path))
+    if not bool(torch.isfinite(tensor).all()):
+        raise BundleError(f"'{name}' holds NaN or infinite values", str(path))
+
+
+def _names(names: list[str]) -> str:
+    listed = ", ".join(f"'{name}'" for name in names[:3])
+    return listed if len(names) <= 3 else f"{listed} and {len(names) - 3} more"

@@ -1,0 +1,1 @@
+"""Other projects' model formats, one file each."""

@@ -1,0 +1,1 @@
+"""The plumbing from corpus files to Parquet shards, and back to training batches."""
