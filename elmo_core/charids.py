@@ -64,9 +64,7 @@ def n_positions(ids: CharIds) -> npt.NDArray[np.int64]:
 
 
 def _inner_ids(token: str, max_bytes: int) -> CharIds:
-    if token == BOS:
-        return np.array([BEGIN_SENTENCE])
-    if token == EOS:
-        return np.array([END_SENTENCE])
-    ids: CharIds = np.frombuffer(token_bytes(token)[:max_bytes], dtype=np.uint8).astype(np.int64) + 1
-    return ids
+    if token in (BOS, EOS):
+        return np.array([BEGIN_SENTENCE if token == BOS else END_SENTENCE])
+    ids: CharIds = np.frombuffer(token_bytes(token)[:max_bytes], dtype=np.uint8).astype(np.int64)
+    return ids + 1
