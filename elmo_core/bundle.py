@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,6 +86,7 @@ class Bundle:
             }
             scratch = folder / f".{CONFIG_FILE}.tmp"
             scratch.write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+            shutil.copymode(scratch, folder / WEIGHTS_FILE)  # safetensors keeps it to the owner
             os.replace(scratch, folder / CONFIG_FILE)
         except (OSError, SafetensorError) as error:
             raise BundleError(f"can't be written: {error}", str(folder)) from error

@@ -66,5 +66,4 @@ def n_positions(ids: CharIds) -> npt.NDArray[np.int64]:
 def _inner_ids(token: str, max_bytes: int) -> CharIds:
     if token in (BOS, EOS):
         return np.array([BEGIN_SENTENCE if token == BOS else END_SENTENCE])
-    ids: CharIds = np.frombuffer(token_bytes(token)[:max_bytes], dtype=np.uint8).astype(np.int64)
-    return ids + 1
+    return np.frombuffer(token_bytes(token)[:max_bytes], dtype=np.uint8).astype(np.int64) + np.int64(1)

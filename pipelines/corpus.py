@@ -1,0 +1,194 @@
+"""Sources to ranges, ranges to records: which bytes belong to whom.
+
+A record ends at a line feed, or where the source ends. A range owns the records whose first byte lies in it. Ranges
+are cut at fixed multiples of bytes of the decompressed text, so lines appended to a source change its last range only.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, Final, Literal, cast
+
+import zstandard
+
+from elmo_core import ConfigError, CorpusError
+from pipelines import storage
+from pipelines.rejects import Reject, show_bytes
+
+Format = Literal["lines", "text"]
+Compression = Literal["gzip", "bzip2", "xz", "zstd"]
+
+_MAGIC: Final[dict[bytes, Compression]] = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\x00": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TextRange:
+    """A unit of work.
+
+    Args:
+        source: URI of the file.
+        start: First byte of the range.
+        stop: The byte after its last, or None for all the ranges of a compressed source, which is read in order.
+        compression: How the source is compressed, None for plain.
+        stride: Bytes of a range; the last one of a source may be shorter.
+    """
+
+    source: str
+    start: int
+    stop: int | None
+    compression: Compression | None
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line as it stands in the source.
+
+    Args:
+        offset: Its first byte, in the decompressed text.
+        raw: Its bytes, line feed included.
+    """
+
+    offset: int
+    raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRecords:
+    """The records that a range owns."""
+
+    start: int
+    stop: int
+    records: tuple[Record, ...]
+
+
+def plan_ranges(file: storage.StoredFile, stride: int) -> Iterator[TextRange]:
+    """Cut a source into ranges.
+
+    Args:
+        file: The source.
+        stride: Bytes of a range.
+
+    Yields:
+        At least one range, an empty one for an empty file; exactly one for a compressed source.
+
+    Raises:
+        CorpusError: The source can't be read.
+    """
+    compression = _find_compression(file.uri)
+    if compression is not None:
+        yield TextRange(file.uri, 0, None, compression, stride)
+        return
+    for start in range(0, max(1, file.n_bytes), stride):
+        yield TextRange(file.uri, start, min(start + stride, file.n_bytes), None, stride)
+
+
+def read_ranges(text_range: TextRange) -> Iterator[RangeRecords]:
+    """Read what a unit of work owns: one range of a plain source, every range of a compressed one.
+
+    Raises:
+        CorpusError: The source is gone, unreadable or damaged.
+    """
+    with storage.open_input(text_range.source) as stored:
+        if text_range.stop is not None:
+            records = tuple(_records_starting_in(stored, text_range.start, text_range.stop))
+            yield RangeRecords(text_range.start, text_range.stop, records)
+            return
+        try:
+            yield from _cut(_decompress(stored, text_range.compression), text_range.stride)
+        except (zstandard.ZstdError, lzma.LZMAError, zlib.error, ValueError) as error:
+            raise CorpusError(f"is damaged: {error}", text_range.source) from error
+
+
+def decode_record(record: Record, source: str, encoding: str) -> str | Reject:
+    """A record's text: without its line feed, a carriage return before that, and a byte order mark before all.
+
+    Args:
+        record: The record.
+        source: Its source, for the reject.
+        encoding: A codec name that `check_encoding` accepts.
+
+    Returns:
+        The text, or a reject if its bytes are not valid in this encoding.
+    """
+    raw = record.raw.removesuffix(b"\n").removesuffix(b"\r")
+    try:
+        text = raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        at = record.offset + error.start
+        return Reject(source, record.offset, f"not {encoding}", f"{error.reason} at byte {at}", show_bytes(raw))
+    return text.removeprefix("\ufeff") if record.offset == 0 else text
+
+
+def check_encoding(encoding: str) -> str:
+    """The canonical name of an encoding in which a line feed is one byte of its own.
+
+    Raises:
+        ConfigError: The encoding is unknown or of another kind.
+    """
+    try:
+        info = codecs.lookup(encoding)
+        is_usable = "\n".encode(info.name) == b"\n" and "a".encode(info.name) == b"a"
+    except (LookupError, TypeError, ValueError) as error:
+        raise ConfigError(f"encoding is {encoding!r}; it must be one that Python knows, such as utf-8 or cp1252") from error
+    if not is_usable:
+        raise ConfigError(f"encoding is {encoding!r}, whose lines can't be told apart by bytes; convert the files to utf-8")
+    return info.name
+
+
+def _find_compression(uri: str) -> Compression | None:
+    with storage.open_input(uri) as stream:
+        head = stream.read(6)
+    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+
+
+def _decompress(stored: BinaryIO, compression: Compression | None) -> BinaryIO:
+    if compression == "gzip":
+        return cast(BinaryIO, gzip.GzipFile(fileobj=stored))
+    if compression == "bzip2":
+        return cast(BinaryIO, bz2.BZ2File(stored))
+    if compression == "xz":
+        return cast(BinaryIO, lzma.LZMAFile(stored))
+    reader = zstandard.ZstdDecompressor().stream_reader(stored, read_across_frames=True, closefd=False)
+    return cast(BinaryIO, io.BufferedReader(reader))
+
+
+def _records_starting_in(stream: BinaryIO, start: int, stop: int) -> Iterator[Record]:
+    offset = start
+    if start > 0:
+        # The byte before tells whether a record starts right here.
+        stream.seek(start - 1)
+        skipped = stream.readline(stop - start + 1)
+        if not skipped.endswith(b"\n"):
+            return
+        offset = start - 1 + len(skipped)
+    while offset < stop and (raw := stream.readline()):
+        yield Record(offset, raw)
+        offset += len(raw)
+
+
+def _cut(stream: BinaryIO, stride: int) -> Iterator[RangeRecords]:
+    start, offset = 0, 0
+    owned: list[Record] = []
+    for raw in stream:
+        while offset >= start + stride:
+            yield RangeRecords(start, start + stride, tuple(owned))
+            start, owned = start + stride, []
+        owned.append(Record(offset, raw))
+        offset += len(raw)
+    while offset > start + stride:
+        yield RangeRecords(start, start + stride, tuple(owned))
+        start, owned = start + stride, []
+    yield RangeRecords(start, offset, tuple(owned))

@@ -1,0 +1,90 @@
+"""Vectors that depend on the sentence and the bundle alone, held against the reference implementations."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from builders import make_bundle
+
+from elmo_core import BundleError, ConfigError, Embedder, load_embedder
+from elmo_core.embedder import plan_batches
+
+STATELESS = [
+    "base",
+    "cell_clip_only",
+    "clip_active",
+    "highway0",
+    "layers1",
+    "layers3",
+    "maxchars20",
+    "nchar261",
+    "noclip",
+    "noproj_lstm",
+    "noskip",
+    "tanh",
+    "wide7",
+]
+SENTENCES = [["The", "cat", "sat", "."], [], ["好", "的"], ["one"], ["a"] * 30, ["The", "cat", "sat", "."], ["<S>", "x" * 80]]
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("case", STATELESS)
+def test_vectors_equal_the_reference(golden: Path, case: str) -> None:
+    folder = golden / "stateless" / case
+    sentences = json.loads((folder / "sentences.json").read_text(encoding="utf-8"))
+    expected = np.load(folder / "expected.npz")
+    actual = load_embedder(folder, device="cpu").embed(sentences)
+    assert len(actual) == len(sentences) == len(expected)
+    for i, vectors in enumerate(actual):
+        np.testing.assert_allclose(vectors, expected[str(i)], rtol=0, atol=1e-5)
+
+
+def test_each_sentence_gets_its_own_shape() -> None:
+    shapes = [vectors.shape for vectors in Embedder(make_bundle(), device="cpu").embed(SENTENCES)]
+    assert shapes == [(3, len(tokens), 16) for tokens in SENTENCES]
+
+
+@pytest.mark.parametrize("initial_state", ["zero", "warm"])
+def test_vectors_do_not_depend_on_the_batch(initial_state: str) -> None:
+    embedder = Embedder(make_bundle(warm=True), device="cpu", initial_state=initial_state)
+    together = embedder.embed(SENTENCES)
+    for tokens, vectors in zip(SENTENCES, together, strict=True):
+        np.testing.assert_allclose(embedder.embed([tokens])[0], vectors, rtol=0, atol=1e-6)
+
+
+def test_warm_state_changes_vectors_but_not_layer_0() -> None:
+    bundle = make_bundle(warm=True)
+    zero, warm = (Embedder(bundle, device="cpu", initial_state=s).embed([["a", "b"]])[0] for s in ("zero", "warm"))
+    np.testing.assert_array_equal(zero[0], warm[0])
+    assert np.abs(zero[1:] - warm[1:]).max() > 1e-3
+
+
+def test_warm_state_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="no warm state"):
+        Embedder(make_bundle(), device="cpu", initial_state="warm")
+
+
+def test_bfloat16_stays_near_float32() -> None:
+    exact, near = (Embedder(make_bundle(), device="cpu", precision=p).embed(SENTENCES)[0] for p in ("float32", "bfloat16"))
+    cosine = (exact * near).sum(-1) / np.linalg.norm(exact, axis=-1) / np.linalg.norm(near, axis=-1)
+    assert cosine.min() > 0.999
+    assert np.abs(exact - near).max() > 0
+
+
+def test_missing_folder_is_named() -> None:
+    with pytest.raises(BundleError, match="/no/such/bundle: does not exist"):
+        load_embedder("/no/such/bundle")
+
+
+@pytest.mark.parametrize("option", ["device", "precision", "initial_state"])
+def test_unknown_choice_is_named_with_the_legal_ones(option: str) -> None:
+    with pytest.raises(ConfigError, match=f"{option} is 'quantum'; it must be one of"):
+        Embedder(make_bundle(), **{option: "quantum"})
+
+
+def test_batches_hold_every_sentence_once_within_the_limit() -> None:
+    batches = list(plan_batches([5, 5, 5, 30, 0, 1], 10))
+    assert batches == [range(0, 2), range(2, 3), range(3, 4), range(4, 6)]
