@@ -60,10 +60,11 @@ def encode_tokens(tokens: Sequence[str], max_characters_per_token: int) -> CharI
 
 def n_positions(ids: CharIds) -> npt.NDArray[np.int64]:
     """Positions of each token up to its end mark, both marks counted. Shape: (N, C) -> (N,)."""
-    return ids.shape[1] - np.count_nonzero(ids == WORD_PADDING, axis=1).astype(np.int64)
+    n_used: npt.NDArray[np.int64] = (ids != WORD_PADDING).sum(axis=1)
+    return n_used
 
 
 def _inner_ids(token: str, max_bytes: int) -> CharIds:
     if token in (BOS, EOS):
         return np.array([BEGIN_SENTENCE if token == BOS else END_SENTENCE])
-    return np.frombuffer(token_bytes(token)[:max_bytes], dtype=np.uint8).astype(np.int64) + np.int64(1)
+    return np.frombuffer(token_bytes(token)[:max_bytes], dtype=np.uint8) + np.int64(1)

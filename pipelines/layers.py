@@ -61,6 +61,6 @@ def parse_layers(text: str, n_layers: int) -> LayerSelection:
     if len(numbers) != len(text.split(",")) or len(set(numbers)) != len(numbers) or max(numbers) >= n_layers:
         last = n_layers - 1
         raise ConfigError(
-            f"layers is {text!r}; it must be all, mean, mix:FILE, or distinct numbers from 0 to {last} such as 0,{last}"
+            f"layers is {text!r}; it must be all, mean, mix:FILE, or distinct numbers up to {last} such as 0,{last}"
         )
     return LayerSelection(tuple(sorted(numbers)))

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import groupby, pairwise
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 from elmo_core import ConfigError, ShardError
+from elmo_core.embedder import Device, InitialState, Precision
 from pipelines import storage
 from pipelines.corpus import Format
 from pipelines.layers import LayerSelection
@@ -40,8 +43,8 @@ class Recipe:
     dtype: DType
     vectors: Vectors
     compression: Compression
-    precision: str
-    initial_state: str
+    precision: Precision
+    initial_state: InitialState
     range_bytes: int
     schema_version: int = SCHEMA_VERSION
 
@@ -72,12 +75,14 @@ class ShardReport:
         n_tokens: Tokens written, each with its vectors.
         n_cut_tokens: Tokens longer than the model's byte limit, whose vectors know only their beginning.
         n_clipped: Values that the type could not hold.
-        n_bytes: Size of the shard.
         text_sha256: Of the records' bytes.
         reject_reasons: How many rejects of each reason.
         rejects_path: Where the rejects are, relative to the output; None where there are none.
+        n_bytes: Size of the shard.
         model_seconds: Time in the model; 0 for a shard that was there already.
         write_seconds: Time in casting and writing; 0 for a shard that was there already.
+
+    The footer of a shard holds its report too, with 0 for what is known only later: its size and the times.
     """
 
     path: str
@@ -91,12 +96,12 @@ class ShardReport:
     n_tokens: int
     n_cut_tokens: int
     n_clipped: int
-    n_bytes: int
     text_sha256: str
     reject_reasons: Mapping[str, int]
     rejects_path: str | None
-    model_seconds: float
-    write_seconds: float
+    n_bytes: int = 0
+    model_seconds: float = 0.0
+    write_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +117,37 @@ class BundleFacts:
     uri: str
     hash: str
     trained: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """All that the workers of a run need to know.
+
+    Args:
+        recipe: Everything that changes the bytes.
+        bundle: The model.
+        output: URI of the output.
+        device: `auto`, `cpu` or `cuda`, resolved on the worker.
+        max_rejects: Records that may be rejected.
+        n_threads: Torch threads of a worker process, None for torch's own choice.
+        versions: Software of the submitting process.
+        run_id: Tells this run's manifest from others.
+        began: Seconds since the epoch.
+    """
+
+    recipe: Recipe
+    bundle: BundleFacts
+    output: str
+    device: Device
+    max_rejects: int
+    n_threads: int | None
+    versions: Mapping[str, str]
+    run_id: str = ""
+    began: float = 0.0
+
+    def started(self, n_threads: int | None) -> RunSpec:
+        """The spec of a run that starts now."""
+        return replace(self, n_threads=n_threads, run_id=uuid.uuid4().hex, began=time.time())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +234,7 @@ def check_accounts(shards: Sequence[ShardReport]) -> None:
         n_text_bytes = sum(shard.n_text_bytes for shard in ranges)
         if n_text_bytes != ranges[-1].stop:
             raise ShardError(
-                f"its records hold {n_text_bytes} bytes, its ranges {ranges[-1].stop}: the file changed during the run; run again",
+                f"its records hold {n_text_bytes} bytes, its ranges {ranges[-1].stop}: the file changed meanwhile; run again",
                 source,
             )
 
@@ -246,16 +282,9 @@ def find_manifest(output: str) -> Manifest | None:
         raise ConfigError("is not a manifest of ours", uri) from error
 
 
-def _parse(body: dict[str, object]) -> Manifest:
+def _parse(body: dict[str, Any]) -> Manifest:
     values = {field.name: body[field.name] for field in fields(Manifest)}
-    layout, bundle, shards = body["layout"], body["bundle"], body["shards"]
-    if not (isinstance(layout, dict) and isinstance(bundle, dict) and isinstance(shards, list)):
-        raise TypeError("layout, bundle or shards are of another kind")
-    return Manifest(  # type: ignore[arg-type]  # JSON's types are known to match what to_json wrote
-        **values
-        | {
-            "layout": ShardLayout(**layout | {"columns": tuple(layout["columns"])}),
-            "bundle": BundleFacts(**bundle),
-            "shards": tuple(ShardReport(**shard) for shard in shards),
-        }
-    )
+    values["layout"] = ShardLayout(**body["layout"] | {"columns": tuple(body["layout"]["columns"])})
+    values["bundle"] = BundleFacts(**body["bundle"])
+    values["shards"] = tuple(ShardReport(**shard) for shard in body["shards"])
+    return Manifest(**values)

@@ -28,6 +28,6 @@ class Reject:
 
 
 def show_bytes(raw: bytes) -> str:
-    """Bytes as safe ASCII: printable characters as they are, the rest as \\xNN."""
+    """Bytes as safe ASCII: printable characters as they are, the rest escaped by their value."""
     shown = "".join(chr(byte) if 32 <= byte < 127 and byte != 92 else f"\\x{byte:02x}" for byte in raw[:SHOWN_BYTES])
     return shown if len(raw) <= SHOWN_BYTES else shown + "..."

@@ -78,9 +78,9 @@ class ShardWriter:
             self._writer.write_table(pa.Table.from_batches(self._pending), row_group_size=2**31 - 1)
         self._pending, self._pending_bytes = [], 0
 
-    def add_metadata(self, metadata: Mapping[bytes, bytes]) -> None:
-        """Add to what the file's footer says."""
-        self._writer.add_key_value_metadata(dict(metadata))
+    def set_report(self, report: bytes) -> None:
+        """Leave a report in the file's footer."""
+        self._writer.add_key_value_metadata({REPORT_KEY: report})
 
     def _to_batch(self, rows: Rows) -> tuple[pa.RecordBatch, list[int]]:
         schema = self._layout.schema()
@@ -169,16 +169,15 @@ def write_rejects(path: Path, rejects: Sequence[Reject]) -> None:
     pq.write_table(pa.Table.from_pylist([asdict(reject) for reject in rejects], REJECT_SCHEMA), path, compression="zstd")
 
 
-def read_shard_facts(uri: str) -> dict[str, object]:
-    """What a shard's footer says its unit of work found.
+def read_footer(uri: str) -> bytes:
+    """What `ShardWriter.set_report` left in a shard.
 
     Raises:
         ShardError: The file can't be read or is no shard of ours.
     """
     try:
         with storage.open_input(uri) as stream:
-            metadata = pq.read_metadata(stream).metadata or {}
-        facts: dict[str, object] = json.loads(metadata[REPORT_KEY])
-        return facts
-    except (pa.ArrowException, KeyError, ValueError) as error:
+            metadata: Mapping[bytes, bytes] = pq.read_metadata(stream).metadata or {}
+        return metadata[REPORT_KEY]
+    except (pa.ArrowException, KeyError) as error:
         raise ShardError("is no whole shard; delete it and run again", uri) from error

@@ -8,17 +8,15 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 
-from elmo_core import Embedder, Sentence, ShardError, Tokenizer
+from elmo_core import Embedder, Sentence, Tokenizer
 from elmo_core.embedder import BATCH_TOKENS, plan_batches
 from pipelines import storage
-from pipelines.corpus import RangeRecords, TextRange, decode_record, read_ranges
+from pipelines.corpus import TextRange, decode_record, read_ranges
 from pipelines.manifest import REJECTS_FOLDER, SHARDS_FOLDER, Recipe, ShardReport
 from pipelines.rejects import Reject
-from pipelines.schema import REPORT_KEY
-from pipelines.shards import Rows, ShardWriter, open_shard, read_shard_facts, write_rejects
+from pipelines.shards import Rows, ShardWriter, open_shard, read_footer, write_rejects
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +59,38 @@ def featurize_range(
         for record in owned.records:
             text_hash.update(record.raw)
         name = shard_name(recipe.fingerprint, text_range.source, owned.start, owned.stop, text_hash.hexdigest())
-        facts: dict[str, object] = {
-            "path": f"{SHARDS_FOLDER}/{name}.parquet",
-            "source": text_range.source,
-            "start": owned.start,
-            "stop": owned.stop,
-            "n_records": len(owned.records),
-            "n_text_bytes": sum(len(record.raw) for record in owned.records),
-            "text_sha256": text_hash.hexdigest(),
-        }
-        yield _find_shard(output, facts) or _make_shard(owned, facts, recipe, tokenizer, embedder, output)
+        found = _find_shard(output, name)
+        if found is not None:
+            yield found
+            continue
+        texts = [decode_record(record, text_range.source, recipe.encoding) for record in owned.records]
+        rejects = [text for text in texts if isinstance(text, Reject)]
+        rows = [
+            _Row(record.offset, number, sentence)
+            for record, text in zip(owned.records, texts, strict=True)
+            if not isinstance(text, Reject)
+            for number, sentence in enumerate(tokenizer.tokenize(text, is_prose=recipe.format == "text"))
+        ]
+        report = ShardReport(
+            path=f"{SHARDS_FOLDER}/{name}.parquet",
+            source=text_range.source,
+            start=owned.start,
+            stop=owned.stop,
+            n_records=len(owned.records),
+            n_text_bytes=sum(len(record.raw) for record in owned.records),
+            n_rejects=len(rejects),
+            n_rows=len(rows),
+            n_tokens=sum(len(row.sentence.tokens) for row in rows),
+            n_cut_tokens=sum(embedder.n_cut(row.sentence.tokens) for row in rows),
+            n_clipped=0,
+            text_sha256=text_hash.hexdigest(),
+            reject_reasons=Counter(reject.reason for reject in rejects),
+            rejects_path=f"{REJECTS_FOLDER}/{name}.parquet" if rejects else None,
+        )
+        if report.rejects_path is not None:  # before the shard, which vouches for it
+            with storage.publishing(storage.join(output, report.rejects_path)) as scratch:
+                write_rejects(scratch, rejects)
+        yield _write_shard(report, rows, recipe, embedder, output)
 
 
 def shard_name(fingerprint: str, source: str, start: int, stop: int, text_sha256: str) -> str:
@@ -80,67 +100,31 @@ def shard_name(fingerprint: str, source: str, start: int, stop: int, text_sha256
     return f"{stem}-{start:012d}-{key}"
 
 
-def _find_shard(output: str, facts: dict[str, object]) -> ShardReport | None:
-    uri = storage.join(output, str(facts["path"]))
+def _find_shard(output: str, name: str) -> ShardReport | None:
+    uri = storage.join(output, SHARDS_FOLDER, f"{name}.parquet")
     n_bytes = storage.size(uri)
-    if n_bytes is None:
-        return None
-    return _report(read_shard_facts(uri), n_bytes, _Clock())
+    return None if n_bytes is None else replace(ShardReport(**json.loads(read_footer(uri))), n_bytes=n_bytes)
 
 
-def _make_shard(
-    owned: RangeRecords, facts: dict[str, object], recipe: Recipe, tokenizer: Tokenizer, embedder: Embedder, output: str
-) -> ShardReport:
-    rows: list[_Row] = []
-    rejects: list[Reject] = []
-    source, path = str(facts["source"]), str(facts["path"])
-    for record in owned.records:
-        text = decode_record(record, source, recipe.encoding)
-        if isinstance(text, Reject):
-            rejects.append(text)
-            continue
-        sentences = tokenizer.tokenize(text, is_prose=recipe.format == "text")
-        rows.extend(_Row(record.offset, number, sentence) for number, sentence in enumerate(sentences))
-    if len({row.offset for row in rows}) + len(rejects) != len(owned.records):
-        raise ShardError(f"the range from byte {owned.start} gave rows and rejects for other than its records", source)
-    rejects_path = f"{REJECTS_FOLDER}/{Path(path).name}" if rejects else None
-    if rejects_path is not None:  # before the shard, which vouches for it
-        with storage.publishing(storage.join(output, rejects_path)) as scratch:
-            write_rejects(scratch, rejects)
+def _write_shard(report: ShardReport, rows: Sequence[_Row], recipe: Recipe, embedder: Embedder, output: str) -> ShardReport:
     clock = _Clock()
-    uri = storage.join(output, path)
-    with storage.publishing(uri) as scratch:
+    with storage.publishing(storage.join(output, report.path)) as scratch:
         with open_shard(scratch, recipe.layout, recipe.compression) as shard:
-            _write_rows(shard, source, rows, recipe, embedder, clock)
-            facts = facts | {
-                "n_rejects": len(rejects),
-                "n_rows": len(rows),
-                "n_tokens": sum(len(row.sentence.tokens) for row in rows),
-                "n_cut_tokens": sum(embedder.n_cut(row.sentence.tokens) for row in rows),
-                "n_clipped": shard.n_clipped,
-                "reject_reasons": dict(Counter(reject.reason for reject in rejects)),
-                "rejects_path": rejects_path,
-            }
-            shard.add_metadata({REPORT_KEY: json.dumps(facts, sort_keys=True).encode()})
+            for batch in plan_batches([len(row.sentence.tokens) for row in rows], BATCH_TOKENS):
+                _write_rows(shard, report.source, rows[batch.start : batch.stop], recipe, embedder, clock)
+            report = replace(report, n_clipped=shard.n_clipped)
+            shard.set_report(json.dumps(asdict(report), sort_keys=True).encode())
         n_bytes = scratch.stat().st_size
-    return _report(facts, n_bytes, clock)
+    return replace(
+        report, n_bytes=n_bytes, model_seconds=round(clock.model_seconds, 3), write_seconds=round(clock.write_seconds, 3)
+    )
 
 
 def _write_rows(shard: ShardWriter, source: str, rows: Sequence[_Row], recipe: Recipe, embedder: Embedder, clock: _Clock) -> None:
-    for batch in plan_batches([len(row.sentence.tokens) for row in rows], BATCH_TOKENS):
-        some = rows[batch.start : batch.stop]
-        began = time.perf_counter()
-        vectors = embedder.embed_batch([row.sentence.tokens for row in some])
-        embedded = time.perf_counter()
-        columns = recipe.layers.select(vectors.layers)
-        shard.write(
-            Rows(source, [row.offset for row in some], [row.number for row in some], [row.sentence for row in some], columns)
-        )
-        clock.model_seconds += embedded - began
-        clock.write_seconds += time.perf_counter() - embedded
-
-
-def _report(facts: dict[str, object], n_bytes: int, clock: _Clock) -> ShardReport:
-    return ShardReport(  # type: ignore[arg-type]  # the facts are the report's own fields
-        **facts, n_bytes=n_bytes, model_seconds=round(clock.model_seconds, 3), write_seconds=round(clock.write_seconds, 3)
-    )
+    began = time.perf_counter()
+    vectors = embedder.embed_batch([row.sentence.tokens for row in rows])
+    embedded = time.perf_counter()
+    offsets, numbers, sentences = [row.offset for row in rows], [row.number for row in rows], [row.sentence for row in rows]
+    shard.write(Rows(source, offsets, numbers, sentences, recipe.layers.select(vectors.layers)))
+    clock.model_seconds += embedded - began
+    clock.write_seconds += time.perf_counter() - embedded

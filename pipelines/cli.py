@@ -1,0 +1,258 @@
+"""The `elmo` command: parse, call one function, print."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, get_args
+
+import click
+
+from elmo_core import Bundle, BundleError, ConfigError, ElmoError, load_bundle
+from elmo_core.embedder import Device, InitialState, Precision
+from elmo_core.legacy import allenai
+from pipelines.config import DEFAULT_MODEL, DEFAULT_SHARD_TOKENS, FeaturizeConfig
+from pipelines.corpus import Format
+from pipelines.manifest import Manifest, read_manifest
+from pipelines.preflight import Plan, plan_run
+from pipelines.reader import verify_output
+from pipelines.schema import DType, Vectors
+from pipelines.shards import Compression
+
+DONE, FAILED, WRONG_CALL, TOO_MANY_REJECTS = 0, 1, 2, 3
+
+_logger = logging.getLogger("elmo")
+
+
+class BeamArgsCommand(click.Command):
+    """A command that keeps what stands after `--` for Beam."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Cut the arguments at the first `--`."""
+        cut = args.index("--") if "--" in args else len(args)
+        ctx.obj = args[cut + 1 :]
+        return super().parse_args(ctx, args[:cut])
+
+
+def _choice(values: object) -> click.Choice[str]:
+    return click.Choice(get_args(values))
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 100})
+@click.version_option(package_name="elmo-corpus")
+@click.option("-v", "--verbose", is_flag=True, help="Log more, Beam's own messages and tracebacks included.")
+def elmo(verbose: bool) -> None:
+    """ELMo features for whole corpora: text in, per-layer token embeddings in Parquet out."""
+    logging.basicConfig(
+        level=logging.WARNING if verbose else logging.CRITICAL,
+        format="%(asctime)s %(message)s",
+        datefmt="%H:%M:%S",
+        stream=sys.stderr,
+    )
+    for name in ("elmo", "elmo_core", "pipelines"):
+        logging.getLogger(name).setLevel(logging.DEBUG if verbose else logging.INFO)
+    logging.getLogger("apache_beam").setLevel(logging.INFO if verbose else logging.CRITICAL)
+
+
+@elmo.command(cls=BeamArgsCommand)
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.option("--output", required=True, metavar="URI", help="Folder for shards and manifest; new, empty or ours.")
+@click.option("--model", default=DEFAULT_MODEL, metavar="BUNDLE", show_default="the shipped one", help="Bundle folder.")
+@click.option("--format", type=_choice(Format), default="lines", help="One sentence a line, or raw prose.")
+@click.option(
+    "--tokenizer",
+    metavar="T",
+    show_default="whitespace for lines, spacy:en for text",
+    help="whitespace, characters or spacy:LANG.",
+)
+@click.option("--layers", default="all", metavar="L", help="all, numbers such as 0,2, mean, or mix:FILE.")
+@click.option("--dtype", type=_choice(DType), default="float16", help="Type of the stored values.")
+@click.option("--vectors", type=_choice(Vectors), default="list", help="Lists of lists, or one binary value a sentence.")
+@click.option("--compression", type=_choice(Compression), default="none", help="Of the vectors.")
+@click.option("--precision", type=_choice(Precision), default="float32", help="Of the model's products.")
+@click.option("--device", type=_choice(Device), default="auto", help="auto takes CUDA where there is one.")
+@click.option("--initial-state", type=_choice(InitialState), default="zero", help="Where every sentence starts.")
+@click.option("--shard-tokens", type=int, default=DEFAULT_SHARD_TOKENS, metavar="N", help="Tokens of a shard, about.")
+@click.option("--encoding", default="utf-8", metavar="NAME", help="Encoding of the text.")
+@click.option("--max-rejects", type=int, default=0, metavar="N", help="Unreadable records allowed before exit code 3.")
+@click.option("--dry-run", is_flag=True, help="Check everything, print the plan, compute nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON value.")
+@click.pass_obj
+def featurize(beam_args: list[str], /, dry_run: bool, as_json: bool, **options: Any) -> None:
+    r"""Turn text into shards of per-layer token embeddings.
+
+    INPUT is a file or a glob, plain, gz, bz2, xz or zst, on any storage that fsspec knows. Options for Apache Beam
+    follow after --.
+
+    \b
+    Examples:
+        elmo featurize corpus/*.txt --output features
+        elmo featurize novel.txt.gz --format text --output features --layers 0,2
+        elmo featurize 's3://bucket/*.txt' --output s3://bucket/features -- --direct_running_mode=multi_processing
+    """
+    plan = plan_run(FeaturizeConfig(**options))
+    if not plan.spec.bundle.trained:
+        _logger.warning("the model is untrained: its vectors mean nothing; name a trained one with --model")
+    if dry_run:
+        return _print(_plan_facts(plan), as_json)
+    _logger.info("%d sources, about %d tokens, %d ranges", len(plan.sources), plan.n_tokens, plan.n_ranges)
+    from pipelines.featurize import run  # Beam takes a second to import and logs as it does
+
+    manifest = run(plan, beam_args)
+    _print(_manifest_facts(options["output"], manifest), as_json)
+    if manifest.has_too_many_rejects:
+        n_rejects = manifest.totals["rejects"]
+        _logger.error("%d records were rejected, --max-rejects is %d; rejects/ has them", n_rejects, manifest.max_rejects)
+        sys.exit(TOO_MANY_REJECTS)
+
+
+@elmo.command()
+@click.argument("uri")
+@click.option("--json", "as_json", is_flag=True, help="Print the manifest as one JSON value.")
+def inspect(uri: str, as_json: bool) -> None:
+    r"""Show what an output holds, as its manifest says.
+
+    \b
+    Example:
+        elmo inspect features
+    """
+    manifest = read_manifest(uri)
+    if as_json:
+        click.echo(manifest.to_json(), nl=False)
+    else:
+        _print(_manifest_facts(uri, manifest), as_json=False)
+
+
+@elmo.command()
+@click.argument("uri")
+def verify(uri: str) -> None:
+    r"""Read every shard again and hold it against the manifest; exit code 1 if one differs.
+
+    \b
+    Example:
+        elmo verify features
+    """
+    differences = list(verify_output(uri))
+    for difference in differences:
+        click.echo(f"{difference.path}: {difference.problem}")
+    totals = read_manifest(uri).totals
+    click.echo(f"{totals['shards']} shards, {totals['rows']} rows, {totals['tokens']} tokens: {len(differences)} differ")
+    sys.exit(FAILED if differences else DONE)
+
+
+@elmo.command()
+@click.argument("src", type=click.Path(path_type=Path))
+@click.argument("dst", type=click.Path(path_type=Path))
+@click.option("--to", "kind", type=click.Choice(["bundle", "allenai"]), default="bundle", help="Format to write.")
+def convert(src: Path, dst: Path, kind: str) -> None:
+    r"""Turn the model in folder SRC into another format, in the new folder DST; no value changes.
+
+    \b
+    Examples:
+        elmo convert downloaded_elmo elmo_bundle
+        elmo convert elmo_bundle for_allennlp --to allenai
+    """
+    bundle = load_bundle(src)
+    if kind == "allenai":
+        _write_allenai(bundle, dst)
+    else:
+        bundle.save(dst)
+    click.echo(f"{dst}: {kind}, {bundle.config.n_layers} layers of width {bundle.config.width}, hash {bundle.hash}")
+
+
+def main() -> NoReturn:
+    """Run the command and turn errors into one line and an exit code."""
+    sys.exit(run_command(lambda: elmo(standalone_mode=False)))
+
+
+def run_command(command: Callable[[], object]) -> int:
+    """Call a click command; the one place where errors become exit codes."""
+    try:
+        command()
+        return DONE
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else FAILED
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return WRONG_CALL
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("elmo: interrupted; finished shards are kept, run again to go on", err=True)
+        return FAILED
+    except ElmoError as error:
+        _logger.debug("traceback:", exc_info=True)
+        click.echo(f"elmo: {error}", err=True)
+        return WRONG_CALL if isinstance(error, ConfigError) else FAILED
+
+
+def _write_allenai(bundle: Bundle, dst: Path) -> None:
+    if bundle.warm_state is not None:
+        raise BundleError("has a warm state, which AllenAI's format can't hold; the other way loses it", str(dst))
+    allenai.write_pair(dst, bundle.config, bundle.options, bundle.tensors)
+
+
+def _print(facts: dict[str, object], as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(facts, ensure_ascii=False))
+        return
+    width = max(len(name) for name in facts)
+    for name, value in facts.items():
+        click.echo(f"{name.replace('_', ' '):<{width}}  {_show(value)}")
+
+
+def _show(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {item}" for name, item in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return ", ".join(str(item) for item in value[:5]) + (f" and {len(value) - 5} more" if len(value) > 5 else "")
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _plan_facts(plan: Plan) -> dict[str, object]:
+    return {
+        "sources": len(plan.sources),
+        "text_bytes": plan.n_text_bytes,
+        "ranges": plan.n_ranges,
+        "tokens_about": plan.n_tokens,
+        "bytes_about": plan.n_bytes,
+        "output": plan.spec.output,
+        "columns": plan.spec.recipe.layers.columns,
+        "model": _model_facts(plan.spec.bundle.uri, plan.spec.bundle.trained),
+        "fingerprint": plan.spec.recipe.fingerprint,
+    }
+
+
+def _manifest_facts(uri: str, manifest: Manifest) -> dict[str, object]:
+    model_seconds = sum(shard.model_seconds for shard in manifest.shards)
+    computed = sum(shard.n_tokens for shard in manifest.shards if shard.model_seconds)
+    reasons: dict[str, int] = {}
+    for shard in manifest.shards:
+        for reason, count in shard.reject_reasons.items():
+            reasons[reason] = reasons.get(reason, 0) + count
+    return {
+        "output": uri,
+        "model": _model_facts(manifest.bundle.uri, manifest.bundle.trained),
+        **manifest.totals,
+        "reject_reasons": reasons,
+        "columns": manifest.layout.columns,
+        "vectors": f"{manifest.layout.dtype} {manifest.layout.vectors} of width {manifest.layout.width}",
+        "tokenizer": manifest.recipe["tokenizer"],
+        "files": manifest.sources,
+        "created": manifest.created,
+        "seconds": manifest.seconds,
+        "model_tokens_per_second": round(computed / model_seconds) if model_seconds else "nothing was computed",
+        "versions": dict(manifest.versions),
+        "fingerprint": manifest.fingerprint,
+    }
+
+
+def _model_facts(uri: str, trained: bool) -> str:
+    return uri if trained else f"{uri} (untrained)"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,190 @@
+"""Shards to training batches, and to a check: everything that reads what a manifest names."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+from torch.utils.data import IterableDataset, get_worker_info
+
+from elmo_core import ConfigError, CorpusError
+from pipelines import storage
+from pipelines.manifest import Manifest, ShardReport, read_manifest
+from pipelines.schema import ShardLayout
+
+KEY_COLUMNS = ("source", "offset", "sentence", "id", "tokens", "spans")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EmbeddedSentence:
+    """One row of a shard.
+
+    Args:
+        source: URI of the source.
+        offset: First byte of the record.
+        sentence: Number of the sentence within its record.
+        id: The user's own name for the record, None where there is none.
+        tokens: As read.
+        layers: A tensor a vector column, by the column's name. Shape: (T, width).
+    """
+
+    source: str
+    offset: int
+    sentence: int
+    id: str | None
+    tokens: list[str]
+    layers: dict[str, Tensor]
+
+
+class ShardDataset(IterableDataset[EmbeddedSentence]):
+    """Iterate over the sentences of an output, for PyTorch.
+
+    In a `DataLoader` with workers each row group goes to one worker, so that each row comes once.
+
+    Args:
+        uri: The output, where its manifest is.
+        layers: Columns to read, such as `["layer_0", "layer_2"]`; None for all.
+        shuffle: Row groups in random order, and rows within each.
+        seed: Of the shuffle; the same seed gives the same order.
+
+    Raises:
+        ConfigError: There is no manifest, or a column isn't there.
+
+    Example:
+        for sentence in ShardDataset("out", layers=["layer_2"]):
+            train(sentence.tokens, sentence.layers["layer_2"])
+    """
+
+    def __init__(self, uri: str, layers: Sequence[str] | None = None, *, shuffle: bool = False, seed: int = 0) -> None:
+        self.uri = storage.absolute(uri)
+        self.manifest = read_manifest(self.uri)
+        self.layers = tuple(layers) if layers is not None else self.manifest.layout.columns
+        self.shuffle = shuffle
+        self.seed = seed
+        if unknown := [name for name in self.layers if name not in self.manifest.layout.columns]:
+            raise ConfigError(f"has no column {unknown[0]!r}; it has {', '.join(self.manifest.layout.columns)}", uri)
+
+    def __len__(self) -> int:
+        return self.manifest.totals["rows"]
+
+    def __iter__(self) -> Iterator[EmbeddedSentence]:
+        rng = random.Random(self.seed)
+        groups = list(_row_groups(self.uri, self.manifest))
+        if self.shuffle:
+            rng.shuffle(groups)
+        worker = get_worker_info()
+        mine = groups if worker is None else groups[worker.id :: worker.num_workers]
+        for shard_uri, number in mine:
+            rows = _read_row_group(shard_uri, number, self.layers, self.manifest.layout)
+            if self.shuffle:
+                rng.shuffle(rows)
+            yield from rows
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something about a shard that is not as the manifest says."""
+
+    path: str
+    problem: str
+
+
+def verify_output(uri: str) -> Iterator[Difference]:
+    """Read every shard again, checksums included, and hold it against the manifest.
+
+    Args:
+        uri: The output.
+
+    Yields:
+        What differs.
+
+    Raises:
+        ConfigError: There is no manifest.
+    """
+    manifest = read_manifest(uri)
+    for report in manifest.shards:
+        problem = _check_shard(storage.join(uri, report.path), report, manifest)
+        if problem is not None:
+            yield Difference(report.path, problem)
+        if report.rejects_path is not None:
+            n_rejects = _count_rows(storage.join(uri, report.rejects_path))
+            if n_rejects != report.n_rejects:
+                yield Difference(report.rejects_path, f"holds {n_rejects} rejects, the manifest says {report.n_rejects}")
+
+
+def _row_groups(uri: str, manifest: Manifest) -> Iterator[tuple[str, int]]:
+    for report in manifest.shards:
+        if report.n_rows:
+            shard_uri = storage.join(uri, report.path)
+            with storage.open_input(shard_uri) as stream:
+                n_groups = pq.read_metadata(stream).num_row_groups
+            yield from ((shard_uri, number) for number in range(n_groups))
+
+
+def _read_row_group(shard_uri: str, number: int, layers: Sequence[str], layout: ShardLayout) -> list[EmbeddedSentence]:
+    columns = ["source", "offset", "sentence", "id", "tokens", *layers]
+    with storage.open_input(shard_uri) as stream:
+        table = pq.ParquetFile(stream, page_checksum_verification=True).read_row_group(number, columns=columns)
+    batch = table.combine_chunks().to_batches()[0]
+    keys = batch.select(["source", "offset", "sentence", "id", "tokens"]).to_pylist()
+    offsets = np.concatenate([[0], np.cumsum([len(key["tokens"]) for key in keys])])
+    # One copy a row group makes tensors that may be written to; rows are views of it.
+    tensors = {name: torch.from_numpy(layout.vector_values(batch.column(name)).copy()) for name in layers}
+    return [
+        EmbeddedSentence(**key, layers={name: tensor[start:stop] for name, tensor in tensors.items()})
+        for key, start, stop in zip(keys, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+    ]
+
+
+def _check_shard(shard_uri: str, report: ShardReport, manifest: Manifest) -> str | None:
+    n_bytes = storage.size(shard_uri)
+    if n_bytes is None:
+        return "is missing"
+    if n_bytes != report.n_bytes:
+        return f"has {n_bytes} bytes, the manifest says {report.n_bytes}"
+    try:
+        with storage.open_input(shard_uri) as stream:
+            return _check_contents(pq.ParquetFile(stream, page_checksum_verification=True), report, manifest.layout)
+    except (pa.ArrowException, CorpusError, OSError) as error:
+        return f"can't be read: {str(error).splitlines()[0]}"
+
+
+def _check_contents(file: pq.ParquetFile, report: ShardReport, layout: ShardLayout) -> str | None:
+    if not file.schema_arrow.equals(layout.schema(), check_metadata=False):
+        return "has other columns than the manifest says"
+    n_rows = n_tokens = 0
+    for number in range(file.num_row_groups):
+        for batch in file.read_row_group(number).combine_chunks().to_batches():
+            lengths = _lengths(batch.column("tokens"))
+            n_rows += len(batch)
+            n_tokens += int(lengths.sum())
+            for name in layout.columns:
+                values = layout.vector_values(batch.column(name))
+                if len(values) != lengths.sum():
+                    return f"has {len(values)} vectors in {name} for {lengths.sum()} tokens"
+                if not np.isfinite(values).all():
+                    return f"has NaN or infinite values in {name}"
+    if (n_rows, n_tokens) != (report.n_rows, report.n_tokens):
+        return f"holds {n_rows} rows and {n_tokens} tokens, the manifest says {report.n_rows} and {report.n_tokens}"
+    return None
+
+
+def _lengths(column: pa.ListArray) -> npt.NDArray[np.int64]:
+    lengths: npt.NDArray[np.int64] = column.value_lengths().to_numpy(zero_copy_only=False)
+    return lengths
+
+
+def _count_rows(uri: str) -> int | None:
+    try:
+        with storage.open_input(uri) as stream:
+            n_rows: int = pq.read_metadata(stream).num_rows
+            return n_rows
+    except (pa.ArrowException, CorpusError):
+        return None
