@@ -82,7 +82,7 @@ def elmo(verbose: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON value.")
 @click.pass_obj
 def featurize(beam_args: list[str], /, dry_run: bool, as_json: bool, **options: Any) -> None:
-    r"""Turn text into shards of per-layer token embeddings.
+    """Turn text into shards of per-layer token embeddings.
 
     INPUT is a file or a glob, plain, gz, bz2, xz or zst, on any storage that fsspec knows. Options for Apache Beam
     follow after --.
@@ -113,7 +113,7 @@ def featurize(beam_args: list[str], /, dry_run: bool, as_json: bool, **options: 
 @click.argument("uri")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as one JSON value.")
 def inspect(uri: str, as_json: bool) -> None:
-    r"""Show what an output holds, as its manifest says.
+    """Show what an output holds, as its manifest says.
 
     \b
     Example:
@@ -129,7 +129,7 @@ def inspect(uri: str, as_json: bool) -> None:
 @elmo.command()
 @click.argument("uri")
 def verify(uri: str) -> None:
-    r"""Read every shard again and hold it against the manifest; exit code 1 if one differs.
+    """Read every shard again and hold it against the manifest; exit code 1 if one differs.
 
     \b
     Example:
@@ -148,7 +148,7 @@ def verify(uri: str) -> None:
 @click.argument("dst", type=click.Path(path_type=Path))
 @click.option("--to", "kind", type=click.Choice(["bundle", "allenai"]), default="bundle", help="Format to write.")
 def convert(src: Path, dst: Path, kind: str) -> None:
-    r"""Turn the model in folder SRC into another format, in the new folder DST; no value changes.
+    """Turn the model in folder SRC into another format, in the new folder DST; no value changes.
 
     \b
     Examples:
