@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -180,6 +181,9 @@ def run_command(command: Callable[[], object]) -> int:
     except click.ClickException as error:
         error.show()
         return WRONG_CALL
+    except BrokenPipeError:  # the reader of our output, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
     except (click.Abort, KeyboardInterrupt):
         click.echo("elmo: interrupted; finished shards are kept, run again to go on", err=True)
         return FAILED

@@ -218,15 +218,22 @@ def count_totals(shards: Sequence[ShardReport]) -> dict[str, int]:
     }
 
 
-def check_accounts(shards: Sequence[ShardReport]) -> None:
-    """Hold the ranges against their sources: every byte belongs to one record of one range.
+def check_accounts(shards: Sequence[ShardReport], corpus_format: Format) -> None:
+    """Hold the ranges against their sources: every byte belongs to one record, every record is a reject or has rows.
 
     Args:
         shards: From `sort_reports`.
+        corpus_format: Lines have exactly one row each, prose at least one.
 
     Raises:
-        ShardError: Ranges of a source leave a gap, or its records do not add up to its bytes.
+        ShardError: Ranges of a source leave a gap, its records do not add up to its bytes, or its rows not to its records.
     """
+    for shard in shards:
+        n_read = shard.n_records - shard.n_rejects
+        if shard.n_rows < n_read or (corpus_format == "lines" and shard.n_rows != n_read):
+            raise ShardError(
+                f"has {shard.n_rows} rows for {n_read} records that could be read; this is a fault of ours", shard.path
+            )
     for source, group in groupby(shards, key=attrgetter("source")):
         ranges = list(group)
         if ranges[0].start != 0 or any(a.stop != b.start for a, b in pairwise(ranges)):

@@ -133,7 +133,7 @@ def commit_manifest(reports: Iterable[ShardReport], spec: RunSpec) -> str:
         ShardError: The accounts don't balance, or the manifest can't be written; the old one still holds.
     """
     shards = sort_reports(reports)
-    check_accounts(shards)
+    check_accounts(shards, spec.recipe.format)
     now = time.time()
     manifest = Manifest(
         run_id=spec.run_id,
