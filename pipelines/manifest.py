@@ -232,7 +232,7 @@ def check_accounts(shards: Sequence[ShardReport], corpus_format: Format) -> None
         n_read = shard.n_records - shard.n_rejects
         if shard.n_rows < n_read or (corpus_format == "lines" and shard.n_rows != n_read):
             raise ShardError(
-                f"has {shard.n_rows} rows for {n_read} records that could be read; this is a fault of ours", shard.path
+                f"has {shard.n_rows} rows for {n_read} records that could be read: a fault of ours", shard.path
             )
     for source, group in groupby(shards, key=attrgetter("source")):
         ranges = list(group)
