@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 import os
 import re
@@ -71,7 +73,11 @@ def run(plan: Plan, beam_args: Sequence[str] = ()) -> Manifest:
         _logger.warning("about %.1f GB will be written, %.1f GB are free", plan.n_bytes / 1e9, free / 1e9)
     spec = plan.spec.started(_threads_per_process(options))
     try:
-        with beam.Pipeline(options=options) as pipeline:
+        pipeline = beam.Pipeline(options=options)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    try:
+        with pipeline:
             _ = pipeline | "Sources" >> beam.Create([file.uri for file in plan.sources]) | FeaturizeSources(spec)
     except ElmoError:
         raise
@@ -81,12 +87,16 @@ def run(plan: Plan, beam_args: Sequence[str] = ()) -> Manifest:
 
 
 def _beam_options(beam_args: Sequence[str]) -> PipelineOptions:
+    if beam_args and not beam_args[0].startswith("-"):
+        raise ConfigError(f"what follows -- is for Beam and begins with an option, not {beam_args[0]!r}")
+    complaints = io.StringIO()
     try:
-        options = PipelineOptions(list(beam_args))
-        known = options.get_all_options()
-        unknown = options.get_all_options(drop_default=True, retain_unknown_options=True).keys() - known.keys()
+        with contextlib.redirect_stderr(complaints):  # argparse prints its usage, which is pages long
+            options = PipelineOptions(list(beam_args))
+            known = options.get_all_options()
+            unknown = options.get_all_options(drop_default=True, retain_unknown_options=True).keys() - known.keys()
     except SystemExit as error:
-        raise ConfigError(f"Beam does not accept the options after --: {' '.join(beam_args)}") from error
+        raise ConfigError(f"Beam: {complaints.getvalue().strip().splitlines()[-1]}") from error
     if unknown:
         raise ConfigError(f"Beam knows no option --{min(unknown)}; what follows -- is for Beam")
     standard = options.view_as(StandardOptions)

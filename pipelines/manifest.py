@@ -231,9 +231,7 @@ def check_accounts(shards: Sequence[ShardReport], corpus_format: Format) -> None
     for shard in shards:
         n_read = shard.n_records - shard.n_rejects
         if shard.n_rows < n_read or (corpus_format == "lines" and shard.n_rows != n_read):
-            raise ShardError(
-                f"has {shard.n_rows} rows for {n_read} records that could be read: a fault of ours", shard.path
-            )
+            raise ShardError(f"has {shard.n_rows} rows for {n_read} records that could be read: a fault of ours", shard.path)
     for source, group in groupby(shards, key=attrgetter("source")):
         ranges = list(group)
         if ranges[0].start != 0 or any(a.stop != b.start for a, b in pairwise(ranges)):

@@ -209,7 +209,8 @@ def _resolve(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
         raise ConfigError(f"needs a package that is not installed: {_reason(error)}", uri) from error
     except (ValueError, OSError) as error:
         raise ConfigError(f"is no place that can be opened: {_reason(error)}", uri) from error
-    return fs, path
+    # One file has one name, however it was reached.
+    return fs, os.path.abspath(path) if isinstance(fs, LocalFileSystem) else path
 
 
 def _stored(fs: fsspec.AbstractFileSystem, path: str, info: dict[str, object]) -> StoredFile:

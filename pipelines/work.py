@@ -84,7 +84,7 @@ def featurize_range(
             n_cut_tokens=sum(embedder.n_cut(row.sentence.tokens) for row in rows),
             n_clipped=0,
             text_sha256=text_hash.hexdigest(),
-            reject_reasons=Counter(reject.reason for reject in rejects),
+            reject_reasons=dict(Counter(reject.reason for reject in rejects)),
             rejects_path=f"{REJECTS_FOLDER}/{name}.parquet" if rejects else None,
         )
         if report.rejects_path is not None:  # before the shard, which vouches for it
