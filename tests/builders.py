@@ -8,6 +8,8 @@ from typing import Any
 import torch
 
 from elmo_core import BiLMConfig, BiLMState, Bundle, CharCnnConfig, LstmConfig, LstmState, initialize_bilm
+from pipelines.layers import LayerSelection
+from pipelines.manifest import Recipe, ShardReport
 
 CNN_KEYS = {"activation", "filters", "n_highway", "embedding_dim", "n_characters", "max_characters_per_token"}
 
@@ -46,3 +48,45 @@ def make_bundle(*, seed: int = 0, warm: bool = False, trained: bool = True, **ch
         warm_state=BiLMState(state(), state()) if warm else None,
         trained=trained,
     )
+
+
+def make_recipe(**changes: Any) -> Recipe:
+    """A recipe for `make_bundle`'s default model, storing float32."""
+    recipe = Recipe(
+        bundle_hash=make_bundle().hash,
+        width=16,
+        format="lines",
+        encoding="utf-8",
+        tokenizer="whitespace",
+        tokenizer_version="1",
+        layers=LayerSelection((0, 1, 2)),
+        dtype="float32",
+        vectors="list",
+        compression="none",
+        precision="float32",
+        initial_state="zero",
+        range_bytes=200,
+    )
+    return replace(recipe, **changes)
+
+
+def make_report(**changes: Any) -> ShardReport:
+    """A report of one row in one record of ten bytes."""
+    report = ShardReport(
+        path="shards/a.parquet",
+        source="file:///a",
+        start=0,
+        stop=10,
+        n_records=1,
+        n_text_bytes=10,
+        n_rejects=0,
+        n_rows=1,
+        n_tokens=2,
+        n_cut_tokens=0,
+        n_clipped=0,
+        text_sha256="0" * 64,
+        reject_reasons={},
+        rejects_path=None,
+        n_bytes=1000,
+    )
+    return replace(report, **changes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -88,3 +89,27 @@ def test_unknown_choice_is_named_with_the_legal_ones(option: str) -> None:
 def test_batches_hold_every_sentence_once_within_the_limit() -> None:
     batches = list(plan_batches([5, 5, 5, 30, 0, 1], 10))
     assert batches == [range(0, 2), range(2, 3), range(3, 4), range(4, 6)]
+
+
+def test_distinct_tokens_go_through_the_char_cnn_once() -> None:
+    embedder = Embedder(make_bundle(), device="cpu")
+    n_rows: list[int] = []
+    embedder._bilm.char_cnn.register_forward_hook(lambda _, inputs, output: n_rows.append(len(output)))
+    embedder.embed([["a", "b", "a"], ["b", "c"]])
+    assert sum(n_rows) == 3 + 2  # and the two boundary tokens
+
+
+def test_a_long_sentence_is_exact_beside_short_ones() -> None:
+    embedder = Embedder(make_bundle(), device="cpu")
+    long = [f"w{i % 97}" for i in range(3000)]
+    alone = embedder.embed([long])[0]
+    np.testing.assert_allclose(embedder.embed([["a"], long, ["b", "c"]])[1], alone, rtol=0, atol=1e-5)
+
+
+def test_threads_share_an_embedder() -> None:
+    embedder = Embedder(make_bundle(), device="cpu")
+    expected = embedder.embed(SENTENCES)
+    with ThreadPoolExecutor(4) as pool:
+        for vectors in pool.map(lambda _: embedder.embed(SENTENCES), range(8)):
+            for actual, want in zip(vectors, expected, strict=True):
+                np.testing.assert_array_equal(actual, want)

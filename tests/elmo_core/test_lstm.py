@@ -1,0 +1,103 @@
+"""One direction of LSTMs: its arithmetic, its state, its blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from builders import make_config
+
+from elmo_core import LstmState, initialize_bilm, lstm
+from elmo_core.lanes import plan_lanes
+from elmo_core.lstm import LstmLayer, LstmStack
+
+
+def _stack(**changes: object) -> LstmStack:
+    return initialize_bilm(make_config(**changes), 3).forward_lstm
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def _step_by_hand(layer: LstmLayer, x: np.ndarray, hidden: np.ndarray, cell: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    weights = {name: parameter.detach().double().numpy() for name, parameter in layer.named_parameters()}
+    gates = x @ weights["input_weight"].T + hidden @ weights["recurrent_weight"].T + weights["bias"]
+    i, j, f, o = np.split(gates, 4, axis=1)
+    cell = _sigmoid(f + 1) * cell + _sigmoid(i) * np.tanh(j)
+    clip, proj_clip = layer.config.cell_clip or np.inf, layer.config.proj_clip or np.inf
+    cell = np.clip(cell, -clip, clip)
+    hidden = _sigmoid(o) * np.tanh(cell)
+    if "projection" in weights:
+        hidden = np.clip(hidden @ weights["projection"].T, -proj_clip, proj_clip)
+    return hidden, cell
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"cell_clip": 0.1, "proj_clip": 0.05}, {"cell_clip": None, "proj_clip": None}, {"cell_size": 8, "proj_clip": 0.01}],
+)
+def test_a_step_is_the_formula(changes: dict[str, object]) -> None:
+    layer = _stack(**changes).layers[0]
+    assert isinstance(layer, LstmLayer)
+    torch.nn.init.normal_(layer.bias)
+    rng = np.random.default_rng(0)
+    x, hidden, cell = (rng.standard_normal((3, n)) for n in (8, 8, layer.config.cell_size))
+    tensors = [torch.tensor(array, dtype=torch.float32) for array in (x, hidden, cell)]
+    actual = layer.step(layer.project_inputs(tensors[0]), tensors[1], tensors[2])
+    for got, expected in zip(actual, _step_by_hand(layer, x, hidden, cell), strict=True):
+        np.testing.assert_allclose(got.detach().numpy(), expected, rtol=0, atol=1e-5)
+
+
+def _run(stack: LstmStack, lengths: list[int], max_lanes: int) -> tuple[torch.Tensor, LstmState]:
+    plan = plan_lanes(lengths, max_lanes)
+    inputs = torch.randn(100, 8, generator=torch.Generator().manual_seed(0))[: len(plan.sentence)]
+    starts = torch.from_numpy(plan.position == 0)
+    outputs, state = stack(inputs, plan.active, starts, stack.zero_state(1), stack.zero_state(plan.n_lanes))
+    return outputs, state
+
+
+@pytest.mark.parametrize("block_rows", [1, 3, 10])
+def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, block_rows: int) -> None:
+    stack = _stack()
+    expected = _run(stack, [5, 4, 3, 9, 1], 3)
+    monkeypatch.setattr(lstm, "BLOCK_ROWS", block_rows)
+    actual = _run(stack, [5, 4, 3, 9, 1], 3)
+    torch.testing.assert_close(actual[0], expected[0], rtol=0, atol=1e-6)
+    torch.testing.assert_close(actual[1].cell, expected[1].cell, rtol=0, atol=1e-6)
+
+
+def test_a_reset_is_a_fresh_start() -> None:
+    stack = _stack()
+    inputs = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
+    zero = stack.zero_state(1)
+    starts = torch.tensor([True, False, False, True, False, False])
+    together, _ = stack(inputs, [1] * 6, starts, zero, zero)
+    second, _ = stack(inputs[3:], [1] * 3, None, zero, zero)
+    torch.testing.assert_close(together[:, 3:], second)
+
+
+def test_without_a_reset_state_is_carried() -> None:
+    stack = _stack()
+    inputs = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
+    zero = stack.zero_state(1)
+    together, end = stack(inputs, [1] * 6, None, zero, zero)
+    _, middle = stack(inputs[:3], [1] * 3, None, zero, zero)
+    second, second_end = stack(inputs[3:], [1] * 3, None, zero, middle)
+    torch.testing.assert_close(together[:, 3:], second)
+    torch.testing.assert_close(end.cell, second_end.cell)
+
+
+def test_a_lane_keeps_the_state_of_its_last_step() -> None:
+    stack = _stack()
+    inputs = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+    _, state = stack(inputs, [2, 1, 1], None, stack.zero_state(1), stack.zero_state(2))
+    _, short = stack(inputs[1:2], [1], None, stack.zero_state(1), stack.zero_state(1))
+    torch.testing.assert_close(state.hidden[:, 1], short.hidden[:, 0])
+
+
+def test_gradients_reach_every_weight() -> None:
+    stack = _stack()
+    outputs, _ = _run(stack, [5, 4, 3], 2)
+    outputs.square().sum().backward()
+    assert [name for name, parameter in stack.named_parameters() if not parameter.grad.abs().sum() > 0] == []
