@@ -152,12 +152,12 @@ def commit_manifest(reports: Iterable[ShardReport], spec: RunSpec) -> str:
     return storage.join(spec.output, MANIFEST_FILE)
 
 
-def _list_sources(pattern: str) -> list[storage.StoredFile]:
-    return storage.expand(pattern)
+def _list_sources(pattern: str) -> list[str]:
+    return [file.uri for file in storage.expand(pattern)]
 
 
-def _plan_ranges(file: storage.StoredFile, range_bytes: int) -> list[TextRange]:
-    return list(plan_ranges(file, range_bytes))
+def _plan_ranges(uri: str, range_bytes: int) -> list[TextRange]:
+    return [text_range for file in storage.expand(uri) for text_range in plan_ranges(file, range_bytes)]
 
 
 def _load_model(spec: RunSpec) -> _Model:

@@ -50,7 +50,8 @@ def test_memory_is_a_storage_like_any_other(corpus: Path, tiny_bundle: Path) -> 
     bundle = {f"/job/model/{path.name}": path.read_bytes() for path in tiny_bundle.iterdir()}
     fsspec.filesystem("memory").pipe(files | bundle)
     manifest = run(plan_run(_config("memory://job", "memory://job/model")))
-    assert manifest.totals == run(plan_run(_config(corpus, tiny_bundle))).totals
+    local = run(plan_run(_config(corpus, tiny_bundle)))
+    assert {**manifest.totals, "bytes": 0} == {**local.totals, "bytes": 0}  # URIs differ in length
 
 
 def test_worker_processes_write_the_same_bytes(corpus: Path, tiny_bundle: Path) -> None:
