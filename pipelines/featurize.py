@@ -24,7 +24,8 @@ LOCAL_RUNNER: Final = "FnApiRunner"
 """Beam's `DirectRunner` first tries to download another runner's binary; this one runs in the process at once."""
 
 _ERRORS: Final = {kind.__name__: kind for kind in (BundleError, ConfigError, CorpusError, ShardError)}
-_WORKER_ERROR: Final = re.compile(r"elmo_core\.errors\.(\w+): (.*?)(?: \[while running '[^']*'\])?$", re.MULTILINE)
+_WORKER_ERROR: Final = re.compile(r"elmo_core\.errors\.(\w+): (.*)$", re.MULTILINE)
+_WHILE_RUNNING: Final = re.compile(r" \[while running '[^']*'\]")
 _logger = logging.getLogger(__name__)
 
 
@@ -70,7 +71,7 @@ def run(plan: Plan, beam_args: Sequence[str] = ()) -> Manifest:
     storage.check_writable(plan.spec.output)
     free = storage.free_bytes(plan.spec.output)
     if free is not None and free < plan.n_bytes:
-        _logger.warning("about %.1f GB will be written, %.1f GB are free", plan.n_bytes / 1e9, free / 1e9)
+        _logger.warning("about %.0f MB will be written, %.0f MB are free", plan.n_bytes / 1e6, free / 1e6)
     spec = plan.spec.started(_threads_per_process(options))
     try:
         pipeline = beam.Pipeline(options=options)
@@ -79,8 +80,8 @@ def run(plan: Plan, beam_args: Sequence[str] = ()) -> Manifest:
     try:
         with pipeline:
             _ = pipeline | "Sources" >> beam.Create([file.uri for file in plan.sources]) | FeaturizeSources(spec)
-    except ElmoError:
-        raise
+    except ElmoError as error:  # in-process runners keep the class, and add the step to the message
+        raise type(error)(_WHILE_RUNNING.sub("", error.message), error.where) from error
     except Exception as error:  # whatever Beam's runners raise for a worker's error, whose class is lost on the way
         raise _worker_error(error) from error
     return read_manifest(spec.output)
@@ -117,6 +118,6 @@ def _worker_error(error: Exception) -> ElmoError:
     found = _WORKER_ERROR.findall(str(error))
     if found:
         name, message = found[-1]
-        return _ERRORS.get(name, ShardError)(message)
+        return _ERRORS.get(name, ShardError)(_WHILE_RUNNING.sub("", message))
     lines = [line for line in str(error).splitlines() if line.strip()]
     return ShardError(f"the Beam job failed: {lines[-1].strip() if lines else type(error).__name__}")

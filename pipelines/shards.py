@@ -169,15 +169,15 @@ def write_rejects(path: Path, rejects: Sequence[Reject]) -> None:
     pq.write_table(pa.Table.from_pylist([asdict(reject) for reject in rejects], REJECT_SCHEMA), path, compression="zstd")
 
 
-def read_footer(uri: str) -> bytes:
-    """What `ShardWriter.set_report` left in a shard.
+def read_footer(uri: str) -> bytes | None:
+    """What `ShardWriter.set_report` left in a shard, or None if the file is no whole shard of ours.
 
     Raises:
-        ShardError: The file can't be read or is no shard of ours.
+        CorpusError: The file can't be opened.
     """
     try:
         with storage.open_input(uri) as stream:
             metadata: Mapping[bytes, bytes] = pq.read_metadata(stream).metadata or {}
         return metadata[REPORT_KEY]
-    except (pa.ArrowException, KeyError) as error:
-        raise ShardError("is no whole shard; delete it and run again", uri) from error
+    except (pa.ArrowException, KeyError):
+        return None

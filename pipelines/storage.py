@@ -203,6 +203,9 @@ def local_folder(uri: str) -> Iterator[Path]:
 def _resolve(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
     if not uri:
         raise ConfigError("an empty path names no file")
+    local = uri.removeprefix("file://")
+    if os.path.exists(local):  # its name may hold what fsspec takes for syntax, such as ::
+        return LocalFileSystem(), os.path.abspath(local)
     try:
         fs, path = fsspec.core.url_to_fs(uri)
     except ImportError as error:

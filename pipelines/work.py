@@ -103,7 +103,10 @@ def shard_name(fingerprint: str, source: str, start: int, stop: int, text_sha256
 def _find_shard(output: str, name: str) -> ShardReport | None:
     uri = storage.join(output, SHARDS_FOLDER, f"{name}.parquet")
     n_bytes = storage.size(uri)
-    return None if n_bytes is None else replace(ShardReport(**json.loads(read_footer(uri))), n_bytes=n_bytes)
+    footer = None if n_bytes is None else read_footer(uri)
+    if n_bytes is None or footer is None:  # what is damaged is made again
+        return None
+    return replace(ShardReport(**json.loads(footer)), n_bytes=n_bytes)
 
 
 def _write_shard(report: ShardReport, rows: Sequence[_Row], recipe: Recipe, embedder: Embedder, output: str) -> ShardReport:

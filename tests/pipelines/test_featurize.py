@@ -82,14 +82,14 @@ def test_a_file_that_disappears_fails_the_run_and_keeps_the_old_manifest(corpus:
     first = run(plan_run(_config(corpus, tiny_bundle)))
     plan = plan_run(_config(corpus, tiny_bundle))
     (corpus / "a.txt").unlink()
-    with pytest.raises(ConfigError, match=r"a\.txt: does not exist"):
+    with pytest.raises(ConfigError, match=r"a\.txt: does not exist$"):
         run(plan)
     assert read_manifest(f"{corpus}/out") == first
 
 
 def test_a_damaged_file_fails_the_run_by_name(corpus: Path, tiny_bundle: Path) -> None:
     (corpus / "c.txt").write_bytes(gzip.compress(b"text " * 100)[:-9])
-    with pytest.raises(CorpusError, match=r"c\.txt: can't be read"):
+    with pytest.raises(CorpusError, match=r"c\.txt: can't be read: [^\[]*$"):
         run(plan_run(_config(corpus, tiny_bundle)))
 
 

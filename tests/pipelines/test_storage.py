@@ -27,6 +27,14 @@ def test_a_file_whose_name_looks_like_a_glob_is_itself(tmp_path: Path) -> None:
     assert [file.uri for file in storage.expand(f"{tmp_path}/a[1].txt")] == [f"file://{tmp_path}/a[1].txt"]
 
 
+def test_a_local_name_may_hold_what_looks_like_syntax(tmp_path: Path) -> None:
+    names = ["::a.txt", "b#%20?.txt", "c d.txt", "好\n.txt"]
+    _write(tmp_path, *names)
+    found = storage.expand(f"{tmp_path}/*")
+    assert [file.uri for file in found] == [f"file://{tmp_path}/{name}" for name in names]
+    assert [storage.read_bytes(file.uri) for file in found] == [b"x"] * 4
+
+
 def test_one_file_has_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write(tmp_path, "a.txt")
     monkeypatch.chdir(tmp_path)

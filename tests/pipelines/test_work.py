@@ -101,6 +101,16 @@ def test_a_finished_shard_is_not_made_again(embedder: Embedder, monkeypatch: pyt
     assert again == [replace(report, model_seconds=0.0, write_seconds=0.0) for report in first]
 
 
+def test_a_damaged_shard_is_made_again(embedder: Embedder) -> None:
+    first = featurize(TEXT, embedder)
+    uri = f"memory://out/{first[0].path}"
+    whole = storage.read_bytes(uri)
+    assert whole is not None
+    fsspec.filesystem("memory").pipe_file(f"/out/{first[0].path}", whole[:50])
+    featurize(TEXT, embedder)
+    assert storage.read_bytes(uri) == whole
+
+
 def test_the_same_range_gives_the_same_bytes(embedder: Embedder) -> None:
     first, second = featurize(TEXT, embedder), featurize(TEXT, embedder, output="memory://other")
     for a, b in zip(first, second, strict=True):
