@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeVar, cast
@@ -204,7 +205,7 @@ class _Section:
 
 
 def _number(key: str, value: object, kind: type[Number]) -> Number:
-    legal = isinstance(value, int | float) and not isinstance(value, bool)
+    legal = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     _require(legal and kind(cast(float, value)) == value, key, value, "a whole number" if kind is int else "a number")
     return kind(cast(float, value))
 

@@ -94,7 +94,7 @@ def featurize(beam_args: list[str], /, dry_run: bool, as_json: bool, **options: 
         elmo featurize novel.txt.gz --format text --output features --layers 0,2
         elmo featurize 's3://bucket/*.txt' --output s3://bucket/features -- --direct_running_mode=multi_processing
     """
-    plan = plan_run(FeaturizeConfig(**options))
+    plan = plan_run(FeaturizeConfig(**options), runs_here=not any(argument.startswith("--runner") for argument in beam_args))
     if not plan.spec.bundle.trained:
         _logger.warning("the model is untrained: its vectors mean nothing; name a trained one with --model")
     if dry_run:

@@ -9,28 +9,29 @@ from __future__ import annotations
 import bz2
 import codecs
 import gzip
-import io
 import lzma
+import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final, Literal, cast
 
-import zstandard
+from backports.zstd import ZstdError, ZstdFile
 
 from elmo_core import ConfigError, CorpusError
 from pipelines import storage
 from pipelines.rejects import Reject, show_bytes
 
 Format = Literal["lines", "text"]
-Compression = Literal["gzip", "bzip2", "xz", "zstd"]
+SourceCompression = Literal["gzip", "bzip2", "xz", "zstd"]
 
-_MAGIC: Final[dict[bytes, Compression]] = {
-    b"\x1f\x8b": "gzip",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ\x00": "xz",
-    b"\x28\xb5\x2f\xfd": "zstd",
-}
+_MAGIC: Final[tuple[tuple[re.Pattern[bytes], SourceCompression], ...]] = (
+    (re.compile(rb"\x1f\x8b\x08"), "gzip"),
+    (re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), "bzip2"),
+    (re.compile(rb"\xfd7zXZ\x00"), "xz"),
+    (re.compile(rb"\x28\xb5\x2f\xfd"), "zstd"),
+)
+_MAGIC_BYTES: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class TextRange:
     source: str
     start: int
     stop: int | None
-    compression: Compression | None
+    compression: SourceCompression | None
     stride: int
 
 
@@ -108,7 +109,7 @@ def read_ranges(text_range: TextRange) -> Iterator[RangeRecords]:
             return
         try:
             yield from _cut(_decompress(stored, text_range.compression), text_range.stride)
-        except (zstandard.ZstdError, lzma.LZMAError, zlib.error, ValueError) as error:
+        except (ZstdError, lzma.LZMAError, zlib.error, ValueError) as error:
             raise CorpusError(f"is damaged: {error}", text_range.source) from error
 
 
@@ -140,29 +141,28 @@ def check_encoding(encoding: str) -> str:
     """
     try:
         info = codecs.lookup(encoding)
-        is_usable = "\n".encode(info.name) == b"\n" and "a".encode(info.name) == b"a"
+        is_usable = b"\n".decode(info.name) == "\n" and "a\n".encode(info.name).endswith(b"a\n")
     except (LookupError, TypeError, ValueError) as error:
         raise ConfigError(f"encoding is {encoding!r}; it must be one that Python knows, such as utf-8 or cp1252") from error
     if not is_usable:
         raise ConfigError(f"encoding is {encoding!r}, whose lines can't be told apart by bytes; convert the files to utf-8")
-    return info.name
+    return "utf-8" if info.name == "utf-8-sig" else info.name  # a byte order mark is dropped anyway
 
 
-def _find_compression(uri: str) -> Compression | None:
+def _find_compression(uri: str) -> SourceCompression | None:
     with storage.open_input(uri) as stream:
-        head = stream.read(6)
-    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+        head = stream.read(_MAGIC_BYTES)
+    return next((name for magic, name in _MAGIC if magic.match(head)), None)
 
 
-def _decompress(stored: BinaryIO, compression: Compression | None) -> BinaryIO:
+def _decompress(stored: BinaryIO, compression: SourceCompression | None) -> BinaryIO:
     if compression == "gzip":
         return cast(BinaryIO, gzip.GzipFile(fileobj=stored))
     if compression == "bzip2":
         return cast(BinaryIO, bz2.BZ2File(stored))
     if compression == "xz":
         return cast(BinaryIO, lzma.LZMAFile(stored))
-    reader = zstandard.ZstdDecompressor().stream_reader(stored, read_across_frames=True, closefd=False)
-    return cast(BinaryIO, io.BufferedReader(reader))
+    return cast(BinaryIO, ZstdFile(stored))
 
 
 def _records_starting_in(stream: BinaryIO, start: int, stop: int) -> Iterator[Record]:

@@ -66,6 +66,7 @@ def run(plan: Plan, beam_args: Sequence[str] = ()) -> Manifest:
 
     Raises:
         ElmoError: What went wrong, as a worker said it; the old manifest, if there was one, still holds.
+        ShardError: Also when another run's manifest stands there afterwards.
     """
     options = _beam_options(beam_args)
     storage.check_writable(plan.spec.output)
@@ -79,12 +80,17 @@ def run(plan: Plan, beam_args: Sequence[str] = ()) -> Manifest:
         raise ConfigError(str(error)) from error
     try:
         with pipeline:
-            _ = pipeline | "Sources" >> beam.Create([file.uri for file in plan.sources]) | FeaturizeSources(spec)
+            _ = pipeline | "Sources" >> beam.Create(plan.inputs) | FeaturizeSources(spec)
     except ElmoError as error:  # in-process runners keep the class, and add the step to the message
         raise type(error)(_WHILE_RUNNING.sub("", error.message), error.where) from error
     except Exception as error:  # whatever Beam's runners raise for a worker's error, whose class is lost on the way
+        if "KeyboardInterrupt" in str(error):
+            raise KeyboardInterrupt from error
         raise _worker_error(error) from error
-    return read_manifest(spec.output)
+    manifest = read_manifest(spec.output)
+    if manifest.run_id != spec.run_id:
+        raise ShardError("the manifest is not this run's: the job was only submitted, or another run ended after it", spec.output)
+    return manifest
 
 
 def _beam_options(beam_args: Sequence[str]) -> PipelineOptions:
@@ -120,4 +126,4 @@ def _worker_error(error: Exception) -> ElmoError:
         name, message = found[-1]
         return _ERRORS.get(name, ShardError)(_WHILE_RUNNING.sub("", message))
     lines = [line for line in str(error).splitlines() if line.strip()]
-    return ShardError(f"the Beam job failed: {lines[-1].strip() if lines else type(error).__name__}")
+    return ShardError(f"the Beam job failed: {_WHILE_RUNNING.sub('', lines[-1].strip()) if lines else type(error).__name__}")

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime, timezone
 from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import Any, Final
@@ -75,6 +76,7 @@ class ShardReport:
         n_tokens: Tokens written, each with its vectors.
         n_cut_tokens: Tokens longer than the model's byte limit, whose vectors know only their beginning.
         n_clipped: Values that the type could not hold.
+        n_row_groups: Row groups of the shard.
         text_sha256: Of the records' bytes.
         reject_reasons: How many rejects of each reason.
         rejects_path: Where the rejects are, relative to the output; None where there are none.
@@ -96,6 +98,7 @@ class ShardReport:
     n_tokens: int
     n_cut_tokens: int
     n_clipped: int
+    n_row_groups: int
     text_sha256: str
     reject_reasons: Mapping[str, int]
     rejects_path: str | None
@@ -242,6 +245,39 @@ def check_accounts(shards: Sequence[ShardReport], corpus_format: Format) -> None
                 f"its records hold {n_text_bytes} bytes, its ranges {ranges[-1].stop}: the file changed meanwhile; run again",
                 source,
             )
+
+
+def commit_manifest(reports: Iterable[ShardReport], spec: RunSpec) -> str:
+    """Check the accounts and put the manifest in place, the last act of a run.
+
+    Args:
+        reports: Of all shards, in any order.
+        spec: Of the run.
+
+    Returns:
+        The manifest's URI.
+
+    Raises:
+        ShardError: The accounts don't balance, or the manifest can't be written; the old one still holds.
+    """
+    shards = sort_reports(reports)
+    check_accounts(shards, spec.recipe.format)
+    now = time.time()
+    manifest = Manifest(
+        run_id=spec.run_id,
+        created=datetime.fromtimestamp(now, timezone.utc).isoformat(timespec="seconds"),
+        recipe=asdict(spec.recipe),
+        fingerprint=spec.recipe.fingerprint,
+        layout=spec.recipe.layout,
+        bundle=spec.bundle,
+        shards=shards,
+        totals=count_totals(shards),
+        max_rejects=spec.max_rejects,
+        seconds=round(now - spec.began, 3),
+        versions=spec.versions,
+    )
+    write_manifest(spec.output, manifest)
+    return storage.join(spec.output, MANIFEST_FILE)
 
 
 def write_manifest(output: str, manifest: Manifest) -> None:

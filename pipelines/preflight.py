@@ -10,7 +10,7 @@ from elmo_core import Bundle, ConfigError, load_bundle, load_tokenizer
 from elmo_core.embedder import resolve_device
 from pipelines import storage
 from pipelines.config import FeaturizeConfig
-from pipelines.corpus import check_encoding, plan_ranges
+from pipelines.corpus import check_encoding
 from pipelines.layers import parse_layers
 from pipelines.manifest import MANIFEST_FILE, REJECTS_FOLDER, SHARDS_FOLDER, BundleFacts, Recipe, RunSpec, find_manifest
 from pipelines.shards import BYTES_PER_TOKEN
@@ -22,14 +22,16 @@ class Plan:
 
     Args:
         spec: For the workers.
+        inputs: Files and globs as given, absolute.
         sources: The files, sorted by URI.
-        n_ranges: Shards, compressed sources counted as one each.
+        n_ranges: Shards; too few where sources are compressed.
         n_text_bytes: Of all sources, as stored.
         n_tokens: Estimate; too small where sources are compressed.
         n_bytes: Estimate of the shards' size.
     """
 
     spec: RunSpec
+    inputs: tuple[str, ...]
     sources: tuple[storage.StoredFile, ...]
     n_ranges: int
     n_text_bytes: int
@@ -76,8 +78,12 @@ def make_spec(config: FeaturizeConfig) -> RunSpec:
     )
 
 
-def plan_run(config: FeaturizeConfig) -> Plan:
+def plan_run(config: FeaturizeConfig, *, runs_here: bool = True) -> Plan:
     """Check whatever can be known before the first token, cheap things first, and estimate the work.
+
+    Args:
+        config: Options.
+        runs_here: Whether this machine's devices are the workers' too.
 
     Raises:
         ConfigError: An option, an input or the output is wrong.
@@ -89,14 +95,16 @@ def plan_run(config: FeaturizeConfig) -> Plan:
     files = {file.uri: file for pattern in config.inputs for file in storage.expand(pattern)}
     sources = tuple(files[uri] for uri in sorted(files))
     _check_output(storage.absolute(config.output))
-    resolve_device(config.device)
+    if runs_here:
+        resolve_device(config.device)
     spec = make_spec(config)
     n_text_bytes = sum(file.n_bytes for file in sources)
     n_tokens = n_text_bytes * config.shard_tokens // spec.recipe.range_bytes
     return Plan(
         spec=spec,
+        inputs=tuple(storage.absolute(pattern) for pattern in config.inputs),
         sources=sources,
-        n_ranges=sum(1 for file in sources for _ in plan_ranges(file, spec.recipe.range_bytes)),
+        n_ranges=sum(max(1, -(-file.n_bytes // spec.recipe.range_bytes)) for file in sources),
         n_text_bytes=n_text_bytes,
         n_tokens=n_tokens,
         n_bytes=n_tokens * (spec.recipe.layout.bytes_per_token + BYTES_PER_TOKEN),

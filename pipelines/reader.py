@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +15,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
-from elmo_core import ConfigError, CorpusError
+from elmo_core import ConfigError, CorpusError, ShardError
 from pipelines import storage
 from pipelines.manifest import Manifest, ShardReport, read_manifest
 from pipelines.schema import ShardLayout
 
-KEY_COLUMNS = ("source", "offset", "sentence", "id", "tokens", "spans")
+KEY_COLUMNS: Final = ("source", "offset", "sentence", "id", "tokens")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,6 +57,7 @@ class ShardDataset(IterableDataset[EmbeddedSentence]):
 
     Raises:
         ConfigError: There is no manifest, or a column isn't there.
+        ShardError: While iterating: a shard is missing or damaged.
 
     Example:
         for sentence in ShardDataset("out", layers=["layer_2"]):
@@ -121,19 +123,18 @@ def verify_output(uri: str) -> Iterator[Difference]:
 
 def _row_groups(uri: str, manifest: Manifest) -> Iterator[tuple[str, int]]:
     for report in manifest.shards:
-        if report.n_rows:
-            shard_uri = storage.join(uri, report.path)
-            with storage.open_input(shard_uri) as stream:
-                n_groups = pq.read_metadata(stream).num_row_groups
-            yield from ((shard_uri, number) for number in range(n_groups))
+        yield from ((storage.join(uri, report.path), number) for number in range(report.n_row_groups))
 
 
 def _read_row_group(shard_uri: str, number: int, layers: Sequence[str], layout: ShardLayout) -> list[EmbeddedSentence]:
-    columns = ["source", "offset", "sentence", "id", "tokens", *layers]
-    with storage.open_input(shard_uri) as stream:
-        table = pq.ParquetFile(stream, page_checksum_verification=True).read_row_group(number, columns=columns)
+    columns = [*KEY_COLUMNS, *layers]
+    try:
+        with storage.open_input(shard_uri) as stream:
+            table = pq.ParquetFile(stream, page_checksum_verification=True).read_row_group(number, columns=columns)
+    except (pa.ArrowException, CorpusError) as error:
+        raise ShardError(f"is damaged: {str(error).splitlines()[0]}; elmo verify tells more", shard_uri) from error
     batch = table.combine_chunks().to_batches()[0]
-    keys = batch.select(["source", "offset", "sentence", "id", "tokens"]).to_pylist()
+    keys = batch.select(list(KEY_COLUMNS)).to_pylist()
     offsets = np.concatenate([[0], np.cumsum([len(key["tokens"]) for key in keys])])
     # One copy a row group makes tensors that may be written to; rows are views of it.
     tensors = {name: torch.from_numpy(layout.vector_values(batch.column(name)).copy()) for name in layers}

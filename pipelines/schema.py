@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from elmo_core import ShardError
+
 DType = Literal["float16", "float32"]
 Vectors = Literal["list", "binary"]
 
@@ -83,6 +85,8 @@ class ShardLayout:
             offsets: Sentence i owns tokens `offsets[i]` to `offsets[i + 1]`. Shape: (sentences + 1,).
         """
         if self.vectors == "binary":
+            if values.nbytes > np.iinfo(np.int32).max:
+                raise ShardError(f"a sentence of {len(values)} tokens is too long for binary vectors; take --vectors list")
             bounds = (offsets * self.width * self.numpy_dtype.itemsize).astype(np.int32)
             return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(values)])
         list_type = self.vector_type()

@@ -62,6 +62,8 @@ class ShardWriter:
         self._pending_bytes = 0
         self.n_clipped = 0
         """Values that the type could not hold and that were clipped to its largest."""
+        self.n_row_groups = 0
+        """Row groups written so far."""
 
     def write(self, rows: Rows) -> None:
         """Add rows; whole row groups go to the file."""
@@ -76,6 +78,7 @@ class ShardWriter:
         """Write what is pending as one row group."""
         if self._pending:
             self._writer.write_table(pa.Table.from_batches(self._pending), row_group_size=2**31 - 1)
+            self.n_row_groups += 1
         self._pending, self._pending_bytes = [], 0
 
     def set_report(self, report: bytes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import tempfile
@@ -10,12 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, Final, cast
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from elmo_core import ConfigError, CorpusError, ShardError
+from elmo_core import ConfigError, CorpusError, ElmoError, ShardError
+
+_BUFFER_BYTES: Final = 2**20
+_OBJECT_STORES: Final = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"}
+"""They have no folders; asked for one, they may make a bucket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +53,12 @@ def expand(pattern: str) -> list[StoredFile]:
         ConfigError: Nothing is there, a folder was named, or the scheme is unknown.
     """
     fs, path = _resolve(pattern)
-    try:
+    with _mapped(ConfigError, "can't be listed", pattern):
         if fs.isfile(path):
             return [_stored(fs, path, fs.info(path))]
         if fs.isdir(path):
             raise ConfigError("is a folder; name its files, such as with a glob DIR/*.txt", pattern)
         found = fs.glob(path, detail=True) if _has_magic(path) else {}
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"can't be listed: {_reason(error)}", pattern) from error
     files = [_stored(fs, name, info) for name, info in found.items() if info["type"] == "file" and not _is_hidden(name)]
     if not files:
         raise ConfigError("matches no file" if _has_magic(path) else "does not exist", pattern)
@@ -70,9 +73,12 @@ def open_input(uri: str) -> Iterator[BinaryIO]:
         CorpusError: It can't be opened, or reading it fails inside the block.
     """
     fs, path = _resolve(uri)
+    with _mapped(CorpusError, "can't be read", uri):
+        raw = fs.open(path, "rb")
     try:
-        with fs.open(path, "rb") as stream:
-            yield cast(BinaryIO, stream)
+        # Remote files know neither readline(limit) nor small reads without a cost.
+        with io.BufferedReader(raw, _BUFFER_BYTES) as stream:
+            yield stream
     except (OSError, EOFError) as error:
         raise CorpusError(f"can't be read: {_reason(error)}", uri) from error
 
@@ -84,23 +90,25 @@ def read_bytes(uri: str) -> bytes | None:
         ShardError: It is there but can't be read.
     """
     fs, path = _resolve(uri)
-    try:
-        return cast(bytes, fs.cat_file(path))
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise ShardError(f"can't be read: {_reason(error)}", uri) from error
+    with _mapped(ShardError, "can't be read", uri):
+        try:
+            return cast(bytes, fs.cat_file(path))
+        except FileNotFoundError:
+            return None
 
 
 def size(uri: str) -> int | None:
-    """Bytes of a file, or None where there is none."""
+    """Bytes of a file, or None where there is none.
+
+    Raises:
+        ShardError: It is there but can't be asked for.
+    """
     fs, path = _resolve(uri)
-    try:
-        return cast(int, fs.info(path)["size"])
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise ShardError(f"can't be read: {_reason(error)}", uri) from error
+    with _mapped(ShardError, "can't be read", uri):
+        try:
+            return _stored(fs, path, fs.info(path)).n_bytes
+        except FileNotFoundError:
+            return None
 
 
 def list_names(uri: str) -> list[str]:
@@ -110,14 +118,13 @@ def list_names(uri: str) -> list[str]:
         ConfigError: A file lies there instead, or it can't be listed.
     """
     fs, path = _resolve(uri)
-    try:
+    with _mapped(ConfigError, "can't be listed", uri):
         if fs.isfile(path):
             raise ConfigError("is a file; the output is a folder", uri)
-        return sorted(name.rstrip("/").rsplit("/", 1)[-1] for name in fs.ls(path, detail=False))
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"can't be listed: {_reason(error)}", uri) from error
+        try:
+            return sorted(name.rstrip("/").rsplit("/", 1)[-1] for name in fs.ls(path, detail=False))
+        except FileNotFoundError:
+            return []
 
 
 @contextmanager
@@ -146,8 +153,10 @@ def publishing(uri: str) -> Iterator[Path]:
             with tempfile.TemporaryDirectory(prefix="elmo-") as folder:
                 scratch = Path(folder, "scratch")
                 yield scratch
-                fs.makedirs(fs._parent(path), exist_ok=True)
-                fs.put_file(str(scratch), path)
+                with _mapped(ShardError, "can't be written", uri):
+                    if not _OBJECT_STORES.intersection([fs.protocol] if isinstance(fs.protocol, str) else fs.protocol):
+                        fs.makedirs(fs._parent(path), exist_ok=True)
+                    fs.put_file(str(scratch), path)
     except OSError as error:
         raise ShardError(f"can't be written: {_reason(error)}", uri) from error
 
@@ -163,9 +172,10 @@ def check_writable(uri: str) -> None:
     try:
         with publishing(probe) as scratch:
             scratch.write_bytes(b"")
-        fs.rm_file(path)
-    except (ShardError, OSError) as error:
+    except ShardError as error:
         raise ConfigError(f"can't be written: {_reason(error.__cause__ or error)}", uri) from error
+    with _mapped(ConfigError, "can't be written", uri):
+        fs.rm_file(path)
 
 
 def free_bytes(uri: str) -> int | None:
@@ -191,12 +201,10 @@ def local_folder(uri: str) -> Iterator[Path]:
         yield Path(path)
         return
     with tempfile.TemporaryDirectory(prefix="elmo-bundle-") as folder:
-        try:
+        with _mapped(ConfigError, "can't be fetched", uri):
             if not fs.isdir(path):
                 raise ConfigError("is no folder; a bundle is one", uri)
             fs.get(path.rstrip("/") + "/", folder + "/", recursive=True)
-        except OSError as error:
-            raise ConfigError(f"can't be fetched: {_reason(error)}", uri) from error
         yield Path(folder)
 
 
@@ -207,7 +215,8 @@ def _resolve(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
     if os.path.exists(local):  # its name may hold what fsspec takes for syntax, such as ::
         return LocalFileSystem(), os.path.abspath(local)
     try:
-        fs, path = fsspec.core.url_to_fs(uri)
+        # A cached listing would hide what was written or appended since.
+        fs, path = fsspec.core.url_to_fs(uri, use_listings_cache=False)
     except ImportError as error:
         raise ConfigError(f"needs a package that is not installed: {_reason(error)}", uri) from error
     except (ValueError, OSError) as error:
@@ -216,7 +225,20 @@ def _resolve(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
     return fs, os.path.abspath(path) if isinstance(fs, LocalFileSystem) else path
 
 
+@contextmanager
+def _mapped(kind: type[ElmoError], problem: str, uri: str) -> Iterator[None]:
+    """Make an error of ours of whatever a storage's own library raises."""
+    try:
+        yield
+    except ElmoError:
+        raise
+    except Exception as error:  # each of fsspec's backends has classes of its own
+        raise kind(f"{problem}: {_reason(error)}", uri) from error
+
+
 def _stored(fs: fsspec.AbstractFileSystem, path: str, info: dict[str, object]) -> StoredFile:
+    if info.get("size") is None:
+        raise ConfigError("is of unknown size; copy it to a storage that knows", fs.unstrip_protocol(path))
     return StoredFile(fs.unstrip_protocol(path), cast(int, info["size"]))
 
 

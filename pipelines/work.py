@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Final
 
-from elmo_core import Embedder, Sentence, Tokenizer
+import torch
+
+from elmo_core import BundleError, ConfigError, Embedder, Sentence, Tokenizer, load_bundle, load_tokenizer
 from elmo_core.embedder import BATCH_TOKENS, plan_batches
 from pipelines import storage
 from pipelines.corpus import TextRange, decode_record, read_ranges
-from pipelines.manifest import REJECTS_FOLDER, SHARDS_FOLDER, Recipe, ShardReport
+from pipelines.manifest import REJECTS_FOLDER, SHARDS_FOLDER, Recipe, RunSpec, ShardReport
 from pipelines.rejects import Reject
 from pipelines.shards import Rows, ShardWriter, open_shard, read_footer, write_rejects
+
+LOG_SECONDS: Final = 10.0
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,7 @@ def featurize_range(
             n_tokens=sum(len(row.sentence.tokens) for row in rows),
             n_cut_tokens=sum(embedder.n_cut(row.sentence.tokens) for row in rows),
             n_clipped=0,
+            n_row_groups=0,
             text_sha256=text_hash.hexdigest(),
             reject_reasons=dict(Counter(reject.reason for reject in rejects)),
             rejects_path=f"{REJECTS_FOLDER}/{name}.parquet" if rejects else None,
@@ -91,6 +99,56 @@ def featurize_range(
             with storage.publishing(storage.join(output, report.rejects_path)) as scratch:
                 write_rejects(scratch, rejects)
         yield _write_shard(report, rows, recipe, embedder, output)
+
+
+def load_worker_embedder(spec: RunSpec) -> Embedder:
+    """Load the run's model on a worker.
+
+    Raises:
+        BundleError: The bundle is damaged, or not the one that the run was planned with.
+        ConfigError: The device isn't there.
+    """
+    if spec.n_threads is not None:
+        torch.set_num_threads(spec.n_threads)
+    with storage.local_folder(spec.bundle.uri) as folder:
+        bundle = load_bundle(folder)
+    if bundle.hash != spec.bundle.hash:
+        raise BundleError("is not the bundle that the run was planned with; it was changed meanwhile", spec.bundle.uri)
+    recipe = spec.recipe
+    return Embedder(bundle, device=spec.device, precision=recipe.precision, initial_state=recipe.initial_state)
+
+
+def load_worker_tokenizer(recipe: Recipe) -> Tokenizer:
+    """Load the run's tokenizer on a worker, one for each thread: spaCy's are not safe to share.
+
+    Raises:
+        ConfigError: The worker has another release of it than the run was planned with.
+    """
+    tokenizer = load_tokenizer(recipe.tokenizer)
+    if tokenizer.version != recipe.tokenizer_version:
+        raise ConfigError(
+            f"tokenizer {recipe.tokenizer!r} is {tokenizer.version} on a worker and {recipe.tokenizer_version} where the run "
+            "was planned; install the same release"
+        )
+    return tokenizer
+
+
+class Progress:
+    """A log line every few seconds at most."""
+
+    def __init__(self) -> None:
+        self._began = self._logged = time.monotonic()
+        self._n_shards = self._n_tokens = 0
+
+    def add(self, report: ShardReport) -> None:
+        """Count a shard that is done."""
+        self._n_shards += 1
+        self._n_tokens += report.n_tokens
+        now = time.monotonic()
+        if now - self._logged >= LOG_SECONDS:
+            self._logged = now
+            rate = self._n_tokens / (now - self._began)
+            _logger.info("%d shards, %d tokens so far in this worker, %.0f tokens/s", self._n_shards, self._n_tokens, rate)
 
 
 def shard_name(fingerprint: str, source: str, start: int, stop: int, text_sha256: str) -> str:
@@ -115,7 +173,8 @@ def _write_shard(report: ShardReport, rows: Sequence[_Row], recipe: Recipe, embe
         with open_shard(scratch, recipe.layout, recipe.compression) as shard:
             for batch in plan_batches([len(row.sentence.tokens) for row in rows], BATCH_TOKENS):
                 _write_rows(shard, report.source, rows[batch.start : batch.stop], recipe, embedder, clock)
-            report = replace(report, n_clipped=shard.n_clipped)
+            shard.flush()
+            report = replace(report, n_clipped=shard.n_clipped, n_row_groups=shard.n_row_groups)
             shard.set_report(json.dumps(asdict(report), sort_keys=True).encode())
         n_bytes = scratch.stat().st_size
     return replace(

@@ -84,6 +84,7 @@ def make_report(**changes: Any) -> ShardReport:
         n_tokens=2,
         n_cut_tokens=0,
         n_clipped=0,
+        n_row_groups=1,
         text_sha256="0" * 64,
         reject_reasons={},
         rejects_path=None,

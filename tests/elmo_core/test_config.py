@@ -88,6 +88,8 @@ def test_what_may_be_missing_means_none(key: str) -> None:
         ("lstm.dim", 1.5),
         ("lstm.dim", "4096"),
         ("lstm.dim", True),
+        ("lstm.dim", float("nan")),
+        ("lstm.cell_clip", float("inf")),
         ("lstm.projection_dim", -8),
         ("lstm.n_layers", 0),
         ("lstm.cell_clip", 0),

@@ -82,6 +82,6 @@ def test_what_a_killed_first_run_left_is_ours(tmp_path: Path) -> None:
 def test_a_broken_bundle_is_refused_before_any_text_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}", encoding="utf-8")
-    monkeypatch.setattr("pipelines.preflight.plan_ranges", None)
+    monkeypatch.setattr("pipelines.storage.open_input", None)
     with pytest.raises(BundleError, match=r"config\.json: 'format' is None"):
         plan_run(_config(tmp_path, model=f"{tmp_path}/model"))
