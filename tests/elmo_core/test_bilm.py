@@ -50,10 +50,8 @@ def test_token_vectors_equal_the_reference(golden: Path) -> None:
     tokens = (folder / "vocab_test.txt").read_text(encoding="utf-8").split("\n")
     with h5py.File(folder / "elmo_token_embeddings.hdf5") as file:
         expected = np.asarray(file["embedding"])
-    tokens = [token for token in tokens if token]
     actual = bilm.char_cnn(torch.from_numpy(encode_tokens(tokens, 50))).numpy()
-    rows = expected[-len(tokens) :]
-    np.testing.assert_allclose(actual, rows, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-5)
 
 
 def test_a_batch_is_its_sentences() -> None:
@@ -67,20 +65,41 @@ def test_a_batch_is_its_sentences() -> None:
         assert not together.layers[:, i, len(tokens) :].any()
 
 
+def test_a_sentence_in_two_parts_with_carried_state_is_the_whole_to_the_forward_direction() -> None:
+    bilm = initialize_bilm(make_config(), 0).requires_grad_(False)
+    whole = bilm(*_encode([["a", "b", "c", "d", "e"]]))
+    first = bilm(*_encode([["a", "b"]]))
+    second = bilm(*_encode([["c", "d", "e"]]), first.state)
+    torch.testing.assert_close(torch.cat([first.layers, second.layers], dim=2)[..., :8], whole.layers[..., :8])
+    torch.testing.assert_close(second.state.forward.cell, whole.state.forward.cell)
+
+
+def test_the_backward_direction_reads_the_parts_from_the_end() -> None:
+    bilm = initialize_bilm(make_config(), 0).requires_grad_(False)
+    whole = bilm(*_encode([["a", "b", "c", "d", "e"]]))
+    second = bilm(*_encode([["c", "d", "e"]]))
+    first = bilm(*_encode([["a", "b"]]), second.state)
+    torch.testing.assert_close(torch.cat([first.layers, second.layers], dim=2)[..., 8:], whole.layers[..., 8:])
+    torch.testing.assert_close(first.state.backward.cell, whole.state.backward.cell)
+
+
 def test_the_state_passed_in_is_left_alone_and_matters() -> None:
     bilm = initialize_bilm(make_config(), 0).requires_grad_(False)
     ids, lengths = _encode([["a", "b"], ["c", "d"]])
     state = bilm(ids, lengths).state
-    before = state.forward.cell.clone()
+    before = [tensor.clone() for way in (state.forward, state.backward) for tensor in (way.hidden, way.cell)]
     first, second = bilm(ids, lengths, state), bilm(ids, lengths, state)
     torch.testing.assert_close(first.layers, second.layers)
-    torch.testing.assert_close(state.forward.cell, before, rtol=0, atol=0)
+    after = [tensor for way in (state.forward, state.backward) for tensor in (way.hidden, way.cell)]
+    torch.testing.assert_close(after, before, rtol=0, atol=0)
     assert not torch.allclose(first.layers, bilm(ids, lengths).layers)
 
 
 def test_what_lies_past_a_sentence_does_not_matter() -> None:
     bilm = initialize_bilm(make_config(), 0).requires_grad_(False)
     ids, lengths = _encode([["a", "b", "c"], ["d"]])
-    expected = bilm(ids, lengths).layers
+    expected = bilm(ids, lengths)
     ids[1, 1:] = 77
-    torch.testing.assert_close(bilm(ids, lengths).layers, expected, rtol=0, atol=0)
+    actual = bilm(ids, lengths)
+    torch.testing.assert_close(actual.layers, expected.layers, rtol=0, atol=0)
+    torch.testing.assert_close(actual.state.backward.cell, expected.state.backward.cell, rtol=0, atol=0)

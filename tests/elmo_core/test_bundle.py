@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from builders import make_bundle
 from safetensors.torch import load_file, save_file
 
 from elmo_core import DEFAULT_BUNDLE, Bundle, BundleError, initialize_bilm, load_bundle
+from elmo_core.legacy import allenai
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,12 +31,34 @@ def test_what_is_saved_is_loaded(tmp_path: Path, warm: bool, trained: bool) -> N
         assert loaded.warm_state is None
     else:
         assert loaded.warm_state is not None
-        torch.testing.assert_close(loaded.warm_state.backward.cell, bundle.warm_state.backward.cell, rtol=0, atol=0)
+        for way in ("forward", "backward"):
+            for part in ("hidden", "cell"):
+                actual, expected = (getattr(getattr(b.warm_state, way), part) for b in (loaded, bundle))
+                torch.testing.assert_close(actual, expected, rtol=0, atol=0)
 
 
 def test_every_weight_and_the_warm_state_change_the_hash() -> None:
     hashes = {make_bundle().hash, make_bundle(seed=1).hash, make_bundle(warm=True).hash, make_bundle(cell_clip=2.0).hash}
     assert len(hashes) == 4
+
+
+def test_the_hash_is_the_same_in_another_process_and_release() -> None:
+    assert load_bundle(DEFAULT_BUNDLE).hash == json.loads((DEFAULT_BUNDLE / "config.json").read_text(encoding="utf-8"))["hash"]
+
+
+@pytest.mark.parametrize("name", [*make_bundle().tensors])
+def test_one_value_of_any_weight_changes_the_hash(name: str) -> None:
+    bundle = make_bundle()
+    changed = bundle.tensors[name].clone()
+    changed.view(-1)[-1] += 1
+    assert Bundle(config=bundle.config, tensors={**bundle.tensors, name: changed}).hash != bundle.hash
+
+
+def test_an_allenai_pair_and_the_bundle_made_of_it_have_one_hash(tmp_path: Path) -> None:
+    bundle = make_bundle()
+    allenai.write_pair(tmp_path / "pair", bundle.config, {"n_train_tokens": 5}, bundle.tensors)
+    load_bundle(tmp_path / "pair").save(tmp_path / "ours")
+    assert load_bundle(tmp_path / "ours").hash == load_bundle(tmp_path / "pair").hash == bundle.hash
 
 
 def test_training_options_are_kept(tmp_path: Path) -> None:
@@ -54,6 +78,17 @@ def test_a_folder_with_files_is_not_written_to(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     with pytest.raises(BundleError, match="is not empty; name a new folder"):
         make_bundle().save(tmp_path)
+
+
+def test_a_crash_while_saving_leaves_no_bundle_that_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def crash(*_: object) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("elmo_core.bundle.os.replace", crash)
+    with pytest.raises(BundleError, match="can't be written: no space left"):
+        make_bundle().save(tmp_path / "b")
+    with pytest.raises(BundleError, match="is no bundle"):
+        load_bundle(tmp_path / "b")
 
 
 def _edit_card(**changes: object) -> Callable[[Path], None]:
@@ -95,6 +130,8 @@ BIAS = "forward_lstm.layers.0.bias"
         (lambda folder: (folder / "model.safetensors").unlink(), r"model\.safetensors: can't be read"),
         (lambda folder: (folder / "config.json").unlink(), "is no bundle: it has neither"),
         (lambda folder: (folder / "config.json").write_text("{"), r"config\.json: can't be read as JSON"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b""), r"model\.safetensors: can't be read as safetensors"),
+        (lambda folder: (folder / "config.json").write_bytes(b"\xff"), r"config\.json: can't be read as JSON"),
         (lambda folder: (folder / "config.json").write_text("[]"), r"config\.json: holds a JSON list, not an object"),
         (_edit_card(format="elmo-bundle-9"), r"config\.json: 'format' is 'elmo-bundle-9'; this release reads"),
         (_edit_card(options=None), r"config\.json: has no object 'options'"),
@@ -114,6 +151,16 @@ def test_a_broken_bundle_is_refused_by_file_and_key(tmp_path: Path, damage: Call
     damage(tmp_path / "b")
     with pytest.raises(BundleError, match=message):
         load_bundle(tmp_path / "b")
+
+
+def test_an_empty_folder_is_no_bundle(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=f"^{re.escape(str(tmp_path))}: is no bundle: it has neither config.json and"):
+        load_bundle(tmp_path)
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=f"^{re.escape(str(tmp_path / 'none'))}: does not exist"):
+        load_bundle(tmp_path / "none")
 
 
 def test_a_file_is_no_bundle(tmp_path: Path) -> None:

@@ -40,3 +40,10 @@ def test_leaving_padding_out_changes_nothing(
 def test_no_token_gives_no_vector() -> None:
     cnn = initialize_bilm(make_config(), 1).char_cnn
     assert cnn(torch.zeros(0, 50, dtype=torch.long)).shape == (0, 8)
+
+
+def test_a_token_does_not_depend_on_those_beside_it() -> None:
+    cnn = initialize_bilm(make_config(), 1).char_cnn.requires_grad_(False)
+    together = cnn(torch.from_numpy(encode_tokens(TOKENS, 50)))
+    for token, vector in zip(TOKENS, together, strict=True):
+        torch.testing.assert_close(cnn(torch.from_numpy(encode_tokens([token], 50)))[0], vector, rtol=0, atol=1e-6)

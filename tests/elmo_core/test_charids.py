@@ -40,9 +40,15 @@ def test_a_token_is_encoded_on_its_own(tokens: list[str], n_characters: int) -> 
         np.testing.assert_array_equal(encode_tokens([token], n_characters)[0], row)
 
 
-@given(st.text(max_size=20))
-def test_a_token_is_cut_when_its_bytes_are_too_many(token: str) -> None:
-    assert is_cut(token, 10) == (len(token.encode("utf-8", "ignore")) > 8)
+@given(st.text(st.characters(), max_size=20), st.integers(3, 60))
+def test_a_token_is_cut_when_its_bytes_are_too_many(token: str, n_characters: int) -> None:
+    assert is_cut(token, n_characters) == (len(token.encode("utf-8", "ignore")) > n_characters - 2)
+
+
+@given(st.text(st.characters(), max_size=20))
+def test_lone_surrogates_are_ignored(token: str) -> None:
+    kept = "".join(character for character in token if not "\ud800" <= character <= "\udfff")
+    np.testing.assert_array_equal(encode_tokens([token], 90), encode_tokens([kept], 90))
 
 
 def test_positions_count_both_marks() -> None:

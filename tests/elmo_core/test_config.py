@@ -32,8 +32,24 @@ def _without(key: str) -> dict[str, Any]:
     return options
 
 
-def test_options_go_there_and_back() -> None:
-    assert BiLMConfig.from_options(OPTIONS).to_options() == OPTIONS
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"n_highway": 0, "activation": "tanh", "n_characters": 261},
+        {"cell_clip": None, "proj_clip": 0.5, "use_skip_connections": False},
+        {"cell_size": 8, "n_layers": 3, "max_characters_per_token": 20},
+    ],
+)
+def test_options_go_there_and_back(changes: dict[str, object]) -> None:
+    options = json.loads(json.dumps(make_config(**changes).to_options()))
+    assert BiLMConfig.from_options(options) == make_config(**changes)
+    assert BiLMConfig.from_options(options).to_options() == options
+
+
+def test_entries_for_training_are_ignored() -> None:
+    extended = _changed("char_cnn.note", "x") | {"n_train_tokens": 768648884, "dropout": 0.1, "bidirectional": True}
+    assert BiLMConfig.from_options(extended) == make_config()
 
 
 @pytest.mark.golden
@@ -105,6 +121,13 @@ def test_an_illegal_value_is_named_with_its_key(key: str, value: object) -> None
 def test_a_word_model_is_refused_as_such() -> None:
     with pytest.raises(BundleError, match="models whose input is words"):
         BiLMConfig.from_options({"lstm": OPTIONS["lstm"]})
+
+
+@pytest.mark.parametrize("key", ["char_cnn", "lstm"])
+@pytest.mark.parametrize("value", [None, [], "small", 3])
+def test_a_section_that_is_no_object_is_named(key: str, value: object) -> None:
+    with pytest.raises(BundleError, match=f"has no object '{key}'"):
+        BiLMConfig.from_options(OPTIONS | {key: value})
 
 
 def test_a_model_without_lstm_is_refused() -> None:

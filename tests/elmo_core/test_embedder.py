@@ -8,9 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from builders import make_bundle
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from elmo_core import BundleError, ConfigError, Embedder, load_embedder
+from elmo_core.charids import encode_tokens
 from elmo_core.embedder import plan_batches
 
 STATELESS = [
@@ -29,6 +33,7 @@ STATELESS = [
     "wide7",
 ]
 SENTENCES = [["The", "cat", "sat", "."], [], ["好", "的"], ["one"], ["a"] * 30, ["The", "cat", "sat", "."], ["<S>", "x" * 80]]
+EMBEDDER = Embedder(make_bundle(), device="cpu")
 
 
 @pytest.mark.golden
@@ -54,6 +59,43 @@ def test_vectors_do_not_depend_on_the_batch(initial_state: str) -> None:
     together = embedder.embed(SENTENCES)
     for tokens, vectors in zip(SENTENCES, together, strict=True):
         np.testing.assert_allclose(embedder.embed([tokens])[0], vectors, rtol=0, atol=1e-6)
+
+
+@settings(max_examples=10, deadline=None)
+@given(order=st.permutations(range(len(SENTENCES))))
+def test_any_order_gives_the_same_vectors(order: list[int]) -> None:
+    expected = EMBEDDER.embed(SENTENCES)
+    for i, vectors in zip(order, EMBEDDER.embed([SENTENCES[i] for i in order]), strict=True):
+        np.testing.assert_allclose(vectors, expected[i], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("limit", "value"), [("BATCH_TOKENS", 3), ("MAX_LANES", 1), ("MAX_LANES", 2), ("CNN_TOKENS", 1)])
+def test_limits_change_no_vector(monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
+    expected = EMBEDDER.embed(SENTENCES)
+    monkeypatch.setattr(f"elmo_core.embedder.{limit}", value)
+    for actual, want in zip(EMBEDDER.embed(SENTENCES), expected, strict=True):
+        np.testing.assert_allclose(actual, want, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("sentences", [[], [[]], [[], []]])
+def test_nothing_to_embed_gives_nothing(sentences: list[list[str]]) -> None:
+    assert [vectors.shape for vectors in EMBEDDER.embed(sentences)] == [(3, 0, 16)] * len(sentences)
+
+
+def test_the_embedder_equals_the_bilm_between_boundary_tokens() -> None:
+    tokens = ["The", "cat", "sat"]
+    ids = torch.from_numpy(encode_tokens(["<S>", *tokens, "</S>"], 50))[None]
+    expected = make_bundle().build_bilm()(ids, [5]).layers[:, 0, 1:-1].numpy()
+    np.testing.assert_allclose(EMBEDDER.embed([tokens])[0], expected, rtol=0, atol=1e-6)
+
+
+def test_layer_0_is_the_token_vector_twice() -> None:
+    layer = EMBEDDER.embed([["The", "cat"]])[0][0]
+    np.testing.assert_array_equal(layer[:, :8], layer[:, 8:])
+
+
+def test_tokens_past_the_byte_limit_are_counted() -> None:
+    assert EMBEDDER.n_cut(["x" * 48, "x" * 49, "好" * 16, "好" * 17, ""]) == 2
 
 
 def test_warm_state_changes_vectors_but_not_layer_0() -> None:
@@ -116,3 +158,9 @@ def test_threads_share_an_embedder() -> None:
         for vectors in pool.map(lambda _: embedder.embed(SENTENCES), range(8)):
             for actual, want in zip(vectors, expected, strict=True):
                 np.testing.assert_array_equal(actual, want)
+
+
+def test_cuda_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="device 'cuda' was asked for, but torch finds no CUDA device here"):
+        Embedder(make_bundle(), device="cuda")

@@ -14,3 +14,9 @@ from elmo_core import BundleError, ConfigError, CorpusError, ElmoError, ShardErr
 def test_an_error_is_the_same_after_pickling(kind: type[ElmoError], where: str | None, text: str) -> None:
     error = pickle.loads(pickle.dumps(kind("is broken", where)))
     assert (type(error), error.message, error.where, str(error)) == (kind, "is broken", where, text)
+
+
+@pytest.mark.parametrize("kind", [BundleError, ConfigError, CorpusError, ShardError])
+def test_one_except_catches_every_error(kind: type[ElmoError]) -> None:
+    with pytest.raises(ElmoError, match="^a: b$"):
+        raise kind("b", "a")

@@ -49,6 +49,14 @@ def test_a_step_is_the_formula(changes: dict[str, object]) -> None:
         np.testing.assert_allclose(got.detach().numpy(), expected, rtol=0, atol=1e-5)
 
 
+def test_small_clips_are_reached() -> None:
+    layer = _stack(cell_clip=0.1, proj_clip=0.005).layers[0]
+    assert isinstance(layer, LstmLayer)
+    x, hidden, cell = (torch.randn(3, n, generator=torch.Generator().manual_seed(n)) for n in (8, 8, 24))
+    hidden, cell = layer.step(layer.project_inputs(x), hidden, cell)
+    assert (hidden.abs().max().item(), cell.abs().max().item()) == (pytest.approx(0.005), pytest.approx(0.1))
+
+
 def _run(stack: LstmStack, lengths: list[int], max_lanes: int) -> tuple[torch.Tensor, LstmState]:
     plan = plan_lanes(lengths, max_lanes)
     inputs = torch.randn(100, 8, generator=torch.Generator().manual_seed(0))[: len(plan.sentence)]

@@ -59,6 +59,9 @@ def test_a_blank_record_is_one_sentence_without_tokens(name: str, text: str, is_
         ("characters", "好。的！", ["好 。", "的 ！"]),
         ("characters", "“好。”的", ["“ 好 。 ”", "的"]),
         ("characters", "3.14 a. b", ["3 . 1 4 a .", "b"]),
+        ("characters", "等…好", ["等 …", "好"]),
+        ("whitespace", "So… then (he left.) Done", ["So…", "then (he left.)", "Done"]),
+        ("whitespace", "你好。 再见", ["你好。", "再见"]),
         ("spacy:en", "He didn't go. Why?", ["He did n't go .", "Why ?"]),
         ("spacy:zh", "你好。再见！", ["你 好 。", "再 见 ！"]),
     ],
@@ -79,3 +82,22 @@ def test_where_sentences_end(name: str, text: str, expected: list[str]) -> None:
 def test_an_unknown_tokenizer_is_told(name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_tokenizer(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "spans"),
+    [
+        ("whitespace", " ab  c ", [(1, 3), (5, 6)]),
+        ("characters", " a\u3000好😀", [(1, 2), (3, 4), (4, 5)]),
+        ("spacy:en", "I can't.", [(0, 1), (2, 4), (4, 7), (7, 8)]),
+    ],
+)
+def test_spans_count_code_points(name: str, text: str, spans: list[tuple[int, int]]) -> None:
+    [sentence] = TOKENIZERS[name].tokenize(text, is_prose=False)
+    assert list(sentence.spans) == spans
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_lone_surrogate_does_no_harm(name: str) -> None:
+    [sentence] = TOKENIZERS[name].tokenize("a \ud800 b", is_prose=False)
+    assert sentence.tokens == ("a", "\ud800", "b")

@@ -29,7 +29,6 @@ def _assert_same_pair(first: Path, second: Path) -> None:
     assert a is not None
     assert b is not None
     old, new = (json.loads(pair.options.read_text(encoding="utf-8")) for pair in (a, b))
-    new["char_cnn"] = {key: new["char_cnn"][key] for key in old["char_cnn"]}
     assert new == old
     old_weights, new_weights = _datasets(a.weights), _datasets(b.weights)
     assert old_weights.keys() == new_weights.keys()
@@ -59,6 +58,7 @@ def test_every_reference_goes_to_our_bundle_and_back_to_the_bit(golden: Path, tm
         {"n_layers": 3},
         {"cell_size": 8},
         {"filters": ((1, 3), (2, 5))},
+        {"filters": ((1, 3), (2, 5)), "cell_size": 8, "n_highway": 0, "n_layers": 1},
         {"n_characters": 261, "max_characters_per_token": 20},
         {"cell_clip": None, "proj_clip": None, "use_skip_connections": False, "activation": "tanh"},
     ],
@@ -68,6 +68,39 @@ def test_every_legal_kind_goes_there_and_back(tmp_path: Path, changes: dict[str,
     allenai.write_pair(tmp_path / "pair", bundle.config, {"n_train_tokens": 5}, bundle.tensors)
     loaded = load_bundle(tmp_path / "pair")
     assert (loaded.hash, loaded.config, loaded.options["n_train_tokens"]) == (bundle.hash, bundle.config, 5)
+    loaded.save(tmp_path / "ours")
+    ours = load_bundle(tmp_path / "ours")
+    allenai.write_pair(tmp_path / "back", ours.config, ours.options, ours.tensors)
+    _assert_same_pair(tmp_path / "pair", tmp_path / "back")
+
+
+def test_entries_inside_a_section_of_the_options_are_kept(tmp_path: Path) -> None:
+    bundle = make_bundle()
+    allenai.write_pair(tmp_path / "pair", bundle.config, {}, bundle.tensors)
+    options = json.loads((tmp_path / "pair" / "options.json").read_text(encoding="utf-8"))
+    options["char_cnn"]["note"] = "trained on news"
+    (tmp_path / "pair" / "options.json").write_text(json.dumps(options), encoding="utf-8")
+    load_bundle(tmp_path / "pair").save(tmp_path / "ours")
+    ours = load_bundle(tmp_path / "ours")
+    allenai.write_pair(tmp_path / "back", ours.config, ours.options, ours.tensors)
+    _assert_same_pair(tmp_path / "pair", tmp_path / "back")
+
+
+def test_the_file_has_the_reference_gates_and_rows(tmp_path: Path) -> None:
+    bundle = make_bundle()
+    allenai.write_pair(tmp_path, bundle.config, {}, bundle.tensors)
+    weights, ours = _datasets(tmp_path / "weights.hdf5"), "forward_lstm.layers.1"
+    np.testing.assert_array_equal(weights[f"{CELL}/W_0"][:8], bundle.tensors[f"{ours}.input_weight"].numpy().T)
+    np.testing.assert_array_equal(weights[f"{CELL}/W_0"][8:], bundle.tensors[f"{ours}.recurrent_weight"].numpy().T)
+    assert weights["CNN/W_cnn_2"].shape == (1, 3, 4, 8)
+    assert weights["CNN/W_cnn_2"][0, 2, 1, 5] == bundle.tensors["char_cnn.filters.2.weight"][5, 1, 2]
+
+
+def test_a_folder_with_files_is_not_written_to(tmp_path: Path) -> None:
+    (tmp_path / "mine").touch()
+    bundle = make_bundle()
+    with pytest.raises(BundleError, match="is not empty; name a new folder"):
+        allenai.write_pair(tmp_path, bundle.config, {}, bundle.tensors)
 
 
 def test_the_names_that_models_are_downloaded_under_are_found(tmp_path: Path) -> None:
@@ -129,4 +162,34 @@ def test_a_broken_pair_is_refused_by_file_and_key(tmp_path: Path, damage: Callab
     allenai.write_pair(tmp_path, bundle.config, {}, bundle.tensors)
     damage(tmp_path)
     with pytest.raises(BundleError, match=message):
+        load_bundle(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "array"),
+    [
+        ("char_embed", np.zeros((262, 4), np.float32)),
+        ("CNN/W_cnn_0", np.zeros((1, 2, 4, 4), np.float32)),
+        ("CNN_proj/W_proj", np.zeros((8, 16), np.float32)),
+        (f"{CELL}/W_0", np.zeros((16, 95), np.float32)),
+        (f"{CELL}/B", np.full(96, np.nan, np.float32)),
+        (f"{CELL}/W_P_0", np.full((24, 8), np.inf, np.float32)),
+    ],
+)
+def test_a_broken_data_set_is_named_as_the_file_names_it(tmp_path: Path, key: str, array: np.ndarray) -> None:
+    bundle = make_bundle()
+    allenai.write_pair(tmp_path, bundle.config, {}, bundle.tensors)
+    _replace(key, array)(tmp_path)
+    with pytest.raises(BundleError, match=rf"weights\.hdf5: .*'{key}'"):
+        load_bundle(tmp_path)
+
+
+@pytest.mark.parametrize("marker", [b"SNOD", b"HEAP", b"TREE"])
+def test_a_file_damaged_inside_is_refused_by_name(tmp_path: Path, marker: bytes) -> None:
+    bundle = make_bundle()
+    allenai.write_pair(tmp_path, bundle.config, {}, bundle.tensors)
+    raw = (tmp_path / "weights.hdf5").read_bytes()
+    assert marker in raw
+    (tmp_path / "weights.hdf5").write_bytes(raw.replace(marker, b"XXXX"))
+    with pytest.raises(BundleError, match=r"weights\.hdf5: can't be read as HDF5"):
         load_bundle(tmp_path)
