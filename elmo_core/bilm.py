@@ -39,6 +39,12 @@ class BiLMOutput:
     state: BiLMState
 
 
+def parameter_shapes(config: BiLMConfig) -> dict[str, tuple[int, ...]]:
+    """Shapes of all parameters of a biLM, by name, without making it."""
+    with torch.device("meta"):
+        return {name: tuple(parameter.shape) for name, parameter in BiLM(config).named_parameters()}
+
+
 class BiLM(nn.Module):
     """The char-CNN and two stacks of LSTMs (Peters et al. 2018, section 3.1)."""
 

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from elmo_core.bilm import BiLM, BiLMState
+from elmo_core.bilm import BiLM, BiLMState, parameter_shapes
 from elmo_core.config import BiLMConfig
 from elmo_core.errors import BundleError
 from elmo_core.legacy import allenai
@@ -82,7 +82,7 @@ class Bundle:
                 "format": FORMAT,
                 "trained": self.trained,
                 "hash": self.hash,
-                "options": {**self.options, **self.config.to_options()},
+                "options": self.config.complete_options(self.options),
             }
             scratch = folder / f".{CONFIG_FILE}.tmp"
             scratch.write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
@@ -127,7 +127,6 @@ def load_bundle(folder: Path) -> Bundle:
     options = read_json_object(pair.options)
     config = _config(options, pair.options)
     tensors = allenai.read_weights(pair.weights, config)
-    check_tensors(tensors, config, pair.weights)
     return Bundle(config=config, tensors=tensors, options=options)
 
 
@@ -157,8 +156,7 @@ def check_tensors(tensors: Mapping[str, Tensor], config: BiLMConfig, path: Path)
     Raises:
         BundleError: A tensor is missing, surplus, of another shape or type, or not finite.
     """
-    with torch.device("meta"):
-        expected = {name: tuple(tensor.shape) for name, tensor in BiLM(config).state_dict().items()}
+    expected = parameter_shapes(config)
     if missing := sorted(expected.keys() - tensors.keys()):
         raise BundleError(f"has no tensor {_names(missing)}, which the options ask for", str(path))
     if surplus := sorted(tensors.keys() - expected.keys()):

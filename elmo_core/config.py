@@ -171,6 +171,18 @@ class BiLMConfig:
             },
         }
 
+    def complete_options(self, options: Mapping[str, object]) -> dict[str, object]:
+        """Options with these sizes in their places and every other entry kept, inside the sections too.
+
+        Args:
+            options: As they were read; may be empty.
+        """
+        completed = dict(options)
+        for name, sizes in self.to_options().items():
+            section = completed.get(name)
+            completed[name] = {**(section if isinstance(section, Mapping) else {}), **cast(Mapping[str, object], sizes)}
+        return completed
+
 
 class _Section:
     """One object of the options, read key by key with errors that name the key."""

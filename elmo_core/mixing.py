@@ -60,6 +60,8 @@ def load_mix(path: Path) -> LayerMix:
     """
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(values["scores"], list):
+            raise TypeError("scores are no list")
         return LayerMix(tuple(float(score) for score in values["scores"]), float(values["gamma"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
         raise ConfigError('holds no mix such as {"scores": [0.1, 0.7, 0.2], "gamma": 1.0}', str(path)) from error

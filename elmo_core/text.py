@@ -18,6 +18,7 @@ TOKENIZERS: Final = "whitespace, characters or spacy:LANG"
 
 _WORD: Final = re.compile(r"\S+")
 _CHARACTER: Final = re.compile(r"\S")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _CLOSING: Final = "\"'”’»)]}」』】》）"
 _ENDS_ANYWHERE: Final = re.compile(rf"[。！？…]+[{re.escape(_CLOSING)}]*$")
 _ENDS_BEFORE_SPACE: Final = re.compile(rf"[.!?]+[{re.escape(_CLOSING)}]*$")
@@ -142,23 +143,25 @@ def _spacy_tokenizer(name: str) -> Tokenizer:
 
     def sentences(text: str) -> Iterator[Sentence]:
         with nlp.memory_zone():  # without it the vocabulary grows with the corpus
-            found = [_spacy_sentence(sentence) for sentence in nlp(text).sents]
+            found = [_spacy_sentence(text, sentence) for sentence in nlp(_replace_surrogates(text)).sents]
         return (sentence for sentence in found if sentence.tokens)
 
     def tokens(text: str) -> Sentence:
         with nlp.memory_zone():
-            return _spacy_sentence(nlp.make_doc(text))
+            return _spacy_sentence(text, nlp.make_doc(_replace_surrogates(text)))
 
     bytes_per_token = 4 if language in ("zh", "ja", "ko", "th") else 5
     return Tokenizer(name, f"spacy {version('spacy')}", bytes_per_token, sentences, tokens)
 
 
-def _spacy_sentence(tokens: Iterable[Token]) -> Sentence:
-    words = [token for token in tokens if not token.is_space]
-    return Sentence(
-        tuple(word.text for word in words),
-        tuple((word.idx, word.idx + len(word)) for word in words),
-    )
+def _spacy_sentence(text: str, tokens: Iterable[Token]) -> Sentence:
+    spans = tuple((token.idx, token.idx + len(token)) for token in tokens if not token.is_space)
+    return Sentence(tuple(text[start:stop] for start, stop in spans), spans)
+
+
+def _replace_surrogates(text: str) -> str:
+    """Lone surrogates have no UTF-8, which spaCy needs; what replaces them keeps every place."""
+    return _SURROGATE.sub("\ufffd", text)
 
 
 def _first_line(error: Exception) -> str:

@@ -127,6 +127,9 @@ def decode_record(record: Record, source: str, encoding: str) -> str | Reject:
     raw = record.raw.removesuffix(b"\n").removesuffix(b"\r")
     try:
         text = raw.decode(encoding)
+        text.encode()  # some codecs give lone surrogates, which no file can hold
+    except UnicodeEncodeError:
+        return Reject(source, record.offset, f"not {encoding}", "it holds lone surrogates", show_bytes(raw))
     except UnicodeDecodeError as error:
         at = record.offset + error.start
         return Reject(source, record.offset, f"not {encoding}", f"{error.reason} at byte {at}", show_bytes(raw))

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from elmo_core.bilm import parameter_shapes
 from elmo_core.config import BiLMConfig
 from elmo_core.errors import BundleError
 
@@ -72,22 +73,22 @@ def read_weights(path: Path, config: BiLMConfig) -> dict[str, Tensor]:
         Tensors by the names of `BiLM`, float32.
 
     Raises:
-        BundleError: The file is no whole HDF5 file; a data set is missing, surplus, or of another shape or type.
+        BundleError: The file is no whole HDF5 file; a data set is missing, surplus, of another shape or type, or not finite.
     """
     try:
         with h5py.File(path, "r") as file:
             arrays = _read_all(file)
-    except OSError as error:
+    except (OSError, RuntimeError, KeyError, ValueError) as error:  # h5py's, by the part of the file that is damaged
         raise BundleError(f"can't be read as HDF5: {error}", str(path)) from error
     entries = list(_entries(config))
     if surplus := sorted(arrays.keys() - {entry.key for entry in entries}):
         raise BundleError(f"has '{surplus[0]}', which the options do not know", str(path))
-    tensors = {}
+    tensors, shapes = {}, parameter_shapes(config)
     for entry in entries:
         if entry.key not in arrays:
             raise BundleError(f"has no '{entry.key}', which the options ask for", str(path))
         array = arrays[entry.key]
-        _check_array(entry, array, config, path)
+        _check_array(entry, array, shapes[entry.name], path)
         tensors[entry.name] = torch.from_numpy(_turn_to_ours(entry.turn, array, config))
     return tensors
 
@@ -111,7 +112,7 @@ def write_pair(folder: Path, config: BiLMConfig, options: Mapping[str, object], 
         with h5py.File(folder / WEIGHTS_FILE, "w") as file:
             for key, array in _arrays(config, tensors).items():
                 file[key] = array
-        text = json.dumps({**options, **config.to_options()}, indent=1) + "\n"
+        text = json.dumps(config.complete_options(options), indent=1) + "\n"
         (folder / OPTIONS_FILE).write_text(text, encoding="utf-8")
     except OSError as error:
         raise BundleError(f"can't be written: {error}", str(folder)) from error
@@ -150,14 +151,20 @@ def _read_all(file: h5py.File) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _check_array(entry: Entry, array: np.ndarray, config: BiLMConfig, path: Path) -> None:
-    n_axes = {"filter": 4, "transpose": 2, "input": 2, "recurrent": 2, "same": 2 if entry.key == "char_embed" else 1}
+def _check_array(entry: Entry, array: np.ndarray, ours: tuple[int, ...], path: Path) -> None:
+    shape = {
+        "same": ours,
+        "transpose": ours[::-1],
+        "filter": (1, *ours[::-1]),
+        "input": (2 * ours[-1], ours[0]),
+        "recurrent": (2 * ours[-1], ours[0]),
+    }[entry.turn]
+    if array.shape != shape:
+        raise BundleError(f"'{entry.key}' has shape {list(array.shape)}; the options ask for {list(shape)}", str(path))
     if array.dtype != np.float32:
         raise BundleError(f"'{entry.key}' is {array.dtype}; weights are float32", str(path))
-    rows = 2 * config.lstm.projection_size
-    wrong = array.ndim != n_axes[entry.turn] or (entry.turn == "filter" and array.shape[0] != 1)
-    if wrong or (entry.turn in ("input", "recurrent") and array.shape[0] != rows):
-        raise BundleError(f"'{entry.key}' has shape {list(array.shape)}, which the options do not allow", str(path))
+    if not np.isfinite(array).all():
+        raise BundleError(f"'{entry.key}' holds NaN or infinite values", str(path))
 
 
 def _turn_to_ours(turn: Turn, array: np.ndarray, config: BiLMConfig) -> np.ndarray:

@@ -18,5 +18,5 @@ def test_an_error_is_the_same_after_pickling(kind: type[ElmoError], where: str |
 
 @pytest.mark.parametrize("kind", [BundleError, ConfigError, CorpusError, ShardError])
 def test_one_except_catches_every_error(kind: type[ElmoError]) -> None:
-    with pytest.raises(ElmoError, match="^a: b$"):
+    with pytest.raises(ElmoError, match=r"^a: b$"):
         raise kind("b", "a")

@@ -62,7 +62,12 @@ def test_real_lengths_fill_the_lanes() -> None:
 
 @pytest.mark.parametrize(
     ("lengths", "max_lanes", "active", "fill"),
-    [([4], 1, (1, 1, 1, 1), 1.0), ([4, 2], 2, (2, 2, 1, 1), 0.75), ([4, 0, 2, 2], 2, (2, 2, 2, 2), 1.0), ([3, 1], 1, (1,) * 4, 1.0)],
+    [
+        ([4], 1, (1, 1, 1, 1), 1.0),
+        ([4, 2], 2, (2, 2, 1, 1), 0.75),
+        ([4, 0, 2, 2], 2, (2, 2, 2, 2), 1.0),
+        ([3, 1], 1, (1,) * 4, 1.0),
+    ],
 )
 def test_fill_is_the_share_of_rows_at_work(lengths: list[int], max_lanes: int, active: tuple[int, ...], fill: float) -> None:
     plan = plan_lanes(lengths, max_lanes)

@@ -117,5 +117,10 @@ def test_encodings_whose_lines_cant_be_told_are_refused(encoding: str) -> None:
         corpus.check_encoding(encoding)
 
 
+def test_lone_surrogates_become_a_reject() -> None:
+    reject = corpus.decode_record(Record(0, b"a\\ud800b\n"), "s", "raw_unicode_escape")
+    assert reject == Reject("s", 0, "not raw_unicode_escape", "it holds lone surrogates", "a\\x5cud800b")
+
+
 def test_encodings_have_one_name() -> None:
     assert {corpus.check_encoding(name) for name in ("UTF8", "utf-8", "u8", "utf-8-sig")} == {"utf-8"}

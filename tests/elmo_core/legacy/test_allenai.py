@@ -149,7 +149,7 @@ def _one_layer_less(folder: Path) -> None:
         (_edit(lambda file: file.pop(f"{CELL}/W_P_0")), rf"weights\.hdf5: has no '{CELL}/W_P_0'"),
         (_edit(lambda file: file.create_dataset("softmax/W", data=[1.0])), "has 'softmax/W', which the options do not know"),
         (_one_layer_less, rf"has '{CELL}/B', which the options do not know"),
-        (_replace("char_embed", np.zeros((262, 4), np.float32)), r"'char_cnn.embedding' has shape \[262, 4\]"),
+        (_replace("char_embed", np.zeros((262, 4), np.float32)), r"'char_embed' has shape \[262, 4\]"),
         (_replace("char_embed", np.zeros(261, np.float32)), r"'char_embed' has shape \[261\]"),
         (_replace("CNN/W_cnn_0", np.zeros((2, 1, 4, 4), np.float32)), r"'CNN/W_cnn_0' has shape \[2, 1, 4, 4\]"),
         (_replace(f"{CELL}/W_0", np.zeros((15, 96), np.float32)), rf"'{CELL}/W_0' has shape \[15, 96\]"),
