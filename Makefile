@@ -15,8 +15,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 demo: setup
 	rm -rf $(SHARDS)
-	$(BIN)/elmo featurize samples/english.txt --output $(SHARDS)/english --format text --tokenizer spacy:en
-	$(BIN)/elmo featurize samples/chinese.txt --output $(SHARDS)/chinese --format text --tokenizer spacy:zh
+	$(BIN)/elmo featurize pipelines/samples/english.txt --output $(SHARDS)/english --format text --tokenizer spacy:en
+	$(BIN)/elmo featurize pipelines/samples/chinese.txt --output $(SHARDS)/chinese --format text --tokenizer spacy:zh
 	$(BIN)/elmo inspect $(SHARDS)/english
 	$(BIN)/elmo inspect $(SHARDS)/chinese
 	@echo "The shards lie in $(SHARDS)/english/shards and $(SHARDS)/chinese/shards."

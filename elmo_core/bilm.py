@@ -84,7 +84,7 @@ class BiLM(nn.Module):
             (self.backward_lstm, state.backward, last - position),
         ):
             vectors = self.char_cnn(ids[sentence, at])
-            outputs, after = lstm(vectors, plan.active, None, lstm.zero_state(1), before.select(lanes))
+            outputs, after = lstm(vectors, plan.active, before.select(lanes))
             padded = vectors.new_zeros(self.config.n_layers, *ids.shape[:2], vectors.shape[1])
             padded[:, sentence, at] = torch.cat([vectors[None], outputs])
             layers.append(padded)

@@ -35,21 +35,24 @@ class CharCnn(nn.Module):
         self.highways = nn.ModuleList(Highway(cnn.n_filters) for _ in range(cnn.n_highway))
         self.projection = nn.Linear(cnn.n_filters, config.lstm.projection_size) if config.has_cnn_projection else None
         self.activation = torch.relu if cnn.activation == "relu" else torch.tanh
+        self.width = config.lstm.projection_size
         self.max_width = max(width for width, _ in cnn.filters)
 
-    def forward(self, ids: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, n_positions: int | None = None) -> Tensor:
         """Encode tokens.
 
-        Windows that hold only word padding all give the same value, so positions past the longest token of the batch
-        and one such window of each filter are left out: the maximum is the same.
+        Windows that hold only word padding all give the same value, so positions past the tokens' ends and one such
+        window of each filter are left out: the maximum is the same.
 
         Args:
             ids: Character ids. Shape: (N, C).
+            n_positions: Positions within which every token ends; the longest token's when None.
 
         Returns:
             Token vectors. Shape: (N, D).
         """
-        n_positions = int((ids != charids.WORD_PADDING).sum(dim=1).max()) if len(ids) else 0
+        if n_positions is None:
+            n_positions = int((ids != charids.WORD_PADDING).sum(dim=1).max()) if len(ids) else 0
         # The padding id has a row of zeros, which files do not store.
         table = torch.cat([torch.zeros_like(self.embedding[:1]), self.embedding])
         characters = F.embedding(ids[:, : n_positions + self.max_width], table).transpose(1, 2)  # (N, width, C)

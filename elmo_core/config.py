@@ -93,6 +93,16 @@ class LstmConfig:
         """Whether cells are projected to a narrower output."""
         return self.projection_size != self.cell_size
 
+    @property
+    def input_flops(self) -> int:
+        """Operations of one layer's product with its input, a row."""
+        return 2 * 4 * self.cell_size * self.projection_size
+
+    @property
+    def step_flops(self) -> int:
+        """Operations of one layer's products with its state and with its projection, a row."""
+        return self.input_flops + (2 * self.cell_size * self.projection_size if self.has_projection else 0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BiLMConfig:

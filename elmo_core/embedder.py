@@ -1,9 +1,12 @@
-"""Token lists to per-layer vectors: the only file that knows devices, precision and batches."""
+"""Token lists to per-layer vectors: the only file that chooses devices, precision and batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Final, Literal, get_args
 
@@ -15,21 +18,28 @@ from torch import Tensor
 from elmo_core import charids
 from elmo_core.bilm import BiLM, BiLMState
 from elmo_core.bundle import Bundle, load_bundle
+from elmo_core.cell import fuse_update_cell, update_cell
 from elmo_core.config import BiLMConfig
+from elmo_core.cuda import GraphLstm
 from elmo_core.errors import ConfigError
-from elmo_core.lanes import LanePlan, plan_lanes
-from elmo_core.lstm import LstmStack, LstmState
+from elmo_core.lanes import Integers, LanePlan, plan_lanes
+from elmo_core.recurrence import LaneLstm
+from elmo_core.tokentable import TokenTable
 
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["float32", "bfloat16"]
 InitialState = Literal["zero", "warm"]
 Float32Array = npt.NDArray[np.float32]
 
-BATCH_TOKENS: Final = 8192
-"""Tokens embedded at once: 100 MB of vectors at the original size, and lanes long enough to fill evenly."""
-MAX_LANES: Final = 128
-CNN_TOKENS: Final = 256
-"""Distinct tokens that go through the char-CNN at once."""
+BATCH_TOKENS: Final = {"cpu": 16_384, "cuda": 65_536}
+"""Tokens embedded at once, by device: lanes long enough to fill evenly. 200 MB of vectors at the original size on CPUs."""
+MAX_LANES: Final = {"cpu": 128, "cuda": 512}
+TABLE_BYTES: Final = 128 * 2**20
+"""Token vectors kept from batch to batch: 65,536 of them at the original size."""
+FUSE_AFTER_TOKENS: Final = 500_000
+"""Tokens after which compiling the cell's arithmetic pays on a CPU; it changes no number there."""
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,15 +59,48 @@ class SentenceVectors:
         return self.layers[:, self.offsets[i] : self.offsets[i + 1]]
 
 
+@dataclass(slots=True)
+class EmbedderCounts:
+    """What an embedder has done so far.
+
+    Args:
+        n_tokens: Tokens embedded.
+        n_rows: Rows that went through each direction's LSTMs: tokens and one boundary token a sentence.
+        n_steps: Steps of the lanes, batch by batch.
+        n_lane_steps: Lanes times steps, whether or not a lane was still at work.
+        n_lookups: Distinct tokens, batch by batch.
+        n_hits: How many of them were in the table already.
+        n_flops: Floating-point operations of the LSTMs' products.
+        n_halvings: Times that the lanes were halved for want of memory.
+    """
+
+    n_tokens: int = 0
+    n_rows: int = 0
+    n_steps: int = 0
+    n_lane_steps: int = 0
+    n_lookups: int = 0
+    n_hits: int = 0
+    n_flops: int = 0
+    n_halvings: int = 0
+
+    def copy(self) -> EmbedderCounts:
+        """The counts of this moment."""
+        return replace(self)
+
+    def since(self, before: EmbedderCounts) -> EmbedderCounts:
+        """What was done since an earlier moment."""
+        return EmbedderCounts(**{f.name: getattr(self, f.name) - getattr(before, f.name) for f in fields(self)})
+
+
 class Embedder:
     """Embed tokenized sentences; each vector depends on the sentence and the bundle alone.
 
-    Safe to share between threads.
+    Safe to share between threads: one embeds at a time, with all the cores that torch was given.
 
     Args:
         bundle: The model.
         device: `auto` takes CUDA where there is one.
-        precision: Of the LSTMs' weights and products; states and vectors are float32 always.
+        precision: Of the LSTMs' weights and products; cells and vectors are float32 always.
         initial_state: Where every sentence starts: zeros, or the bundle's warm state.
 
     Raises:
@@ -67,14 +110,30 @@ class Embedder:
     def __init__(
         self, bundle: Bundle, *, device: Device = "auto", precision: Precision = "float32", initial_state: InitialState = "zero"
     ) -> None:
+        _check_choice("precision", precision, Precision)
+        _check_choice("initial_state", initial_state, InitialState)
         self.device = resolve_device(device)
-        self._bilm = _place(bundle.build_bilm(), self.device, precision)
-        self._start = self._initial_state(bundle, initial_state)
+        self.config: BiLMConfig = bundle.config
+        """Sizes of the biLM."""
+        self.counts = EmbedderCounts()
+        """What was done so far."""
+        bilm = bundle.build_bilm().to(self.device)
+        self.precision: torch.dtype = getattr(torch, precision)
+        """Of the LSTMs' weights and products."""
+        lstm = GraphLstm if self.device.type == "cuda" else LaneLstm
+        self._forward, self._backward = lstm(bilm.forward_lstm, self.precision), lstm(bilm.backward_lstm, self.precision)
+        self._start = _initial_state(bundle, bilm, initial_state).to(self.device)
+        self._max_lanes = MAX_LANES[self.device.type]
+        self._update = fuse_update_cell(self.device) if self.device.type == "cuda" else update_cell
+        self._lock = threading.Lock()
+        with torch.inference_mode():
+            max_tokens = TABLE_BYTES // (4 * self.config.lstm.projection_size)
+            self._table = TokenTable(bilm.char_cnn, self.config.char_cnn.max_characters_per_token, max_tokens)
 
     @property
-    def config(self) -> BiLMConfig:
-        """Sizes of the biLM."""
-        return self._bilm.config
+    def batch_tokens(self) -> int:
+        """Tokens that are embedded at once at best."""
+        return BATCH_TOKENS[self.device.type]
 
     def embed(self, sentences: Sequence[Sequence[str]]) -> list[Float32Array]:
         """Embed sentences, in the order given.
@@ -85,71 +144,92 @@ class Embedder:
         Returns:
             For each sentence an array of its own. Shape: (L + 1, T, 2D).
         """
+        batches = plan_batches([len(tokens) for tokens in sentences], self.batch_tokens)
         return [
             np.ascontiguousarray(vectors.sentence(i))
-            for batch in plan_batches([len(tokens) for tokens in sentences], BATCH_TOKENS)
-            for vectors in [self.embed_batch(sentences[batch.start : batch.stop])]
-            for i in range(len(batch))
+            for vectors in self.embed_batches(sentences[batch.start : batch.stop] for batch in batches)
+            for i in range(len(vectors.offsets) - 1)
         ]
 
-    @torch.inference_mode()
-    def embed_batch(self, sentences: Sequence[Sequence[str]]) -> SentenceVectors:
-        """Embed sentences that are few enough for memory: 12 bytes times width a token and layer, about.
+    def embed_batches(self, batches: Iterable[Sequence[Sequence[str]]]) -> Iterator[SentenceVectors]:
+        """Embed batches in turn; on CUDA a batch's vectors are copied to the host while the next one is computed.
 
         Args:
-            sentences: Token lists.
+            batches: Token lists few enough for memory: 12 bytes times width a token and layer, about.
 
-        Returns:
-            All vectors in one array.
+        Yields:
+            All vectors of a batch in one array.
         """
-        lengths = np.array([len(tokens) for tokens in sentences], dtype=np.int64)
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        numbers = {charids.BOS: 0, charids.EOS: 1}
-        token_numbers = np.array([numbers.setdefault(t, len(numbers)) for tokens in sentences for t in tokens], dtype=np.int64)
-        table = self._token_vectors(list(numbers))
-        # Only the boundary token before a sentence matters to its vectors, so each direction reads n + 1 positions.
-        plan = plan_lanes([n + 1 if n else 0 for n in lengths.tolist()], MAX_LANES)
-        width = self.config.lstm.projection_size
-        layers = torch.empty(self.config.n_layers, len(token_numbers), 2 * width, device=self.device)
-        layers[0] = table[torch.from_numpy(token_numbers).to(self.device)].repeat(1, 2)
-        token_of_row = offsets[plan.sentence] + plan.position - 1
-        mirrored = offsets[plan.sentence] + lengths[plan.sentence] - plan.position
-        for lstm, start, rows, boundary, columns in (
-            (self._bilm.forward_lstm, self._start.forward, token_of_row, 0, slice(0, width)),
-            (self._bilm.backward_lstm, self._start.backward, mirrored, 1, slice(width, 2 * width)),
-        ):
-            inside = plan.position > 0
-            inputs = np.full(len(rows), boundary)
-            inputs[inside] = token_numbers[rows[inside]]
-            outputs = self._run(lstm, start, table[torch.from_numpy(inputs).to(self.device)], plan)
-            kept = torch.from_numpy(inside.nonzero()[0]).to(self.device)
-            layers[1:, torch.from_numpy(rows[inside]).to(self.device), columns] = outputs[:, kept]
-        return SentenceVectors(layers.cpu().numpy(), offsets)
+        before: _HostCopy | None = None
+        for batch in batches:
+            now = self._embed_batch(batch)
+            if self.device.type == "cpu":  # nothing to wait for, and memory to save
+                yield now.wait()
+                continue
+            if before is not None:
+                yield before.wait()
+            before = now
+        if before is not None:
+            yield before.wait()
 
     def n_cut(self, tokens: Sequence[str]) -> int:
         """Tokens longer than the model's byte limit, whose vectors know only their beginning."""
         return sum(charids.is_cut(token, self.config.char_cnn.max_characters_per_token) for token in tokens)
 
-    def _token_vectors(self, tokens: Sequence[str]) -> Tensor:
-        ids = charids.encode_tokens(tokens, self.config.char_cnn.max_characters_per_token)
-        order = np.argsort(charids.n_positions(ids), kind="stable")  # short ones together: fewer positions to convolve
-        table = torch.empty(len(tokens), self.config.lstm.projection_size, device=self.device)
-        for some in np.array_split(order, range(CNN_TOKENS, len(order), CNN_TOKENS)):
-            table[torch.from_numpy(some).to(self.device)] = self._bilm.char_cnn(torch.from_numpy(ids[some]).to(self.device))
-        return table
+    def _embed_batch(self, sentences: Sequence[Sequence[str]]) -> _HostCopy:
+        with self._lock, torch.inference_mode():
+            if self._update is update_cell and self.counts.n_tokens >= FUSE_AFTER_TOKENS:
+                self._update = fuse_update_cell(self.device)
+            while True:
+                try:
+                    return self._embed_locked(sentences)
+                except torch.OutOfMemoryError as error:
+                    self._halve_lanes(error)
 
-    def _run(self, lstm: LstmStack, start: LstmState, inputs: Tensor, plan: LanePlan) -> Tensor:
-        starts = torch.from_numpy(plan.position == 0)
-        outputs: Tensor = lstm(inputs, plan.active, starts, start, start.repeat(plan.n_lanes))[0]
-        return outputs
+    def _embed_locked(self, sentences: Sequence[Sequence[str]]) -> _HostCopy:
+        lengths = np.array([len(tokens) for tokens in sentences], dtype=np.int64)
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        n_tokens = int(offsets[-1])
+        numbers = {charids.BOS: 0, charids.EOS: 1}
+        token_numbers = np.array([numbers.setdefault(t, len(numbers)) for tokens in sentences for t in tokens], dtype=np.int64)
+        table = self._table.embed(list(numbers))
+        # Only the boundary token before a sentence matters to its vectors, so each direction reads n + 1 positions.
+        plan = plan_lanes([n + 1 if n else 0 for n in lengths.tolist()], self._max_lanes)
+        width = self.config.lstm.projection_size
+        # The last row takes what comes out at boundary tokens.
+        layers = torch.empty(self.config.n_layers, n_tokens + 1, 2 * width, device=self.device)
+        layers[0, :-1] = table[self._send(token_numbers)].repeat(1, 2)
+        begin, end = offsets[plan.sentence], (offsets + np.append(lengths, 0))[plan.sentence]
+        for lstm, start, tokens, boundary, columns in (
+            (self._forward, self._start.forward, begin + plan.position - 1, 0, slice(width)),
+            (self._backward, self._start.backward, end - plan.position, 1, slice(width, None)),
+        ):
+            is_token = plan.position > 0
+            rows = np.full(len(tokens), boundary)
+            rows[is_token] = token_numbers[tokens[is_token]]
+            targets = np.where(is_token, tokens, n_tokens)
+            outputs = layers[1:, :, columns]
+            self.counts.n_flops += lstm.run(table, self._send(rows), plan, start, self._update, outputs, self._send(targets))
+        self._count(n_tokens, plan)
+        return _HostCopy(layers[:, :-1], offsets)
 
-    def _initial_state(self, bundle: Bundle, initial_state: InitialState) -> BiLMState:
-        _check_choice("initial_state", initial_state, InitialState)
-        if initial_state == "zero":
-            return self._bilm.zero_state(1)
-        if bundle.warm_state is None:
-            raise ConfigError("the bundle has no warm state; take initial_state 'zero'")
-        return bundle.warm_state.to(self.device)
+    def _send(self, integers: Integers) -> Tensor:
+        return torch.from_numpy(integers).to(self.device)
+
+    def _count(self, n_tokens: int, plan: LanePlan) -> None:
+        self.counts.n_tokens += n_tokens
+        self.counts.n_rows += len(plan.position)
+        self.counts.n_steps += len(plan.active)
+        self.counts.n_lane_steps += plan.n_lanes * len(plan.active)
+        self.counts.n_lookups, self.counts.n_hits = self._table.n_lookups, self._table.n_hits
+
+    def _halve_lanes(self, error: torch.OutOfMemoryError) -> None:
+        if self._max_lanes == 1:
+            raise ConfigError(f"the device has too little memory for this model, even with one lane: {error}") from error
+        self._max_lanes //= 2
+        self.counts.n_halvings += 1
+        torch.cuda.empty_cache()
+        _logger.warning("out of memory on %s; going on with %d lanes", self.device, self._max_lanes)
 
 
 def load_embedder(
@@ -189,10 +269,17 @@ def resolve_device(device: Device) -> torch.device:
 
 
 def plan_batches(lengths: Sequence[int], max_tokens: int) -> Iterator[range]:
-    """Group sentences in their order; a batch holds at most `max_tokens`, or one longer sentence."""
+    """Group sentences in their order into batches of about the same size.
+
+    Args:
+        lengths: Tokens of each sentence.
+        max_tokens: A batch holds at most this many tokens, or one longer sentence.
+    """
+    n_batches = max(1, -(-sum(lengths) // max_tokens))
+    target = -(-sum(lengths) // n_batches)
     start, n_tokens = 0, 0
     for i, length in enumerate(lengths):
-        if i > start and n_tokens + length > max_tokens:
+        if i > start and length and (n_tokens >= target or n_tokens + length > max_tokens):
             yield range(start, i)
             start, n_tokens = i, 0
         n_tokens += length
@@ -200,14 +287,41 @@ def plan_batches(lengths: Sequence[int], max_tokens: int) -> Iterator[range]:
         yield range(start, len(lengths))
 
 
-def _place(bilm: BiLM, device: torch.device, precision: Precision) -> BiLM:
-    _check_choice("precision", precision, Precision)
-    bilm.to(device)
-    if precision == "bfloat16":
-        for name, parameter in bilm.named_parameters():
-            if "_lstm." in name and parameter.dim() == 2:
-                parameter.data = parameter.data.to(torch.bfloat16)
-    return bilm
+def _initial_state(bundle: Bundle, bilm: BiLM, initial_state: InitialState) -> BiLMState:
+    if initial_state == "zero":
+        return bilm.zero_state(1)
+    if bundle.warm_state is None:
+        raise ConfigError("the bundle has no warm state; take initial_state 'zero'")
+    return bundle.warm_state
+
+
+class _HostCopy:
+    """Vectors on their way to the host."""
+
+    def __init__(self, layers: Tensor, offsets: Integers) -> None:
+        self._offsets = offsets
+        self._copied: torch.cuda.Event | None = None
+        if layers.device.type == "cpu":
+            self._layers = layers
+            return
+        self._layers = torch.empty(layers.shape, pin_memory=True)
+        computed = torch.cuda.current_stream().record_event()
+        copies = _copy_stream(layers.device)
+        with torch.cuda.stream(copies):
+            copies.wait_event(computed)
+            self._layers.copy_(layers, non_blocking=True)
+            layers.record_stream(copies)
+            self._copied = copies.record_event()
+
+    def wait(self) -> SentenceVectors:
+        if self._copied is not None:
+            self._copied.synchronize()
+        return SentenceVectors(self._layers.numpy(), self._offsets)
+
+
+@cache
+def _copy_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch's annotation is missing
 
 
 def _check_choice(name: str, value: str, choices: object) -> None:

@@ -8,13 +8,27 @@ a step multiplies exactly the rows that are needed. The *packed* order lists the
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
 
 Integers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Steps that the same lanes work at.
+
+    Args:
+        rows: Packed rows, step by step: n_steps times n_lanes of them.
+        n_lanes: Lanes at work.
+    """
+
+    rows: slice
+    n_lanes: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +54,20 @@ class LanePlan:
     def fill(self) -> float:
         """Rows computed as a share of lanes times steps: 1.0 when all lanes are equally long."""
         return len(self.sentence) / max(1, self.n_lanes * len(self.active))
+
+    def blocks(self, max_rows: int) -> Iterator[Block]:
+        """Cut all steps into blocks of at most `max_rows` rows, or one step."""
+        row = 0
+        for n_lanes, steps in groupby(self.active):
+            stop = row + n_lanes * sum(1 for _ in steps)
+            n_rows = max(1, max_rows // n_lanes) * n_lanes
+            for start in range(row, stop, n_rows):
+                yield Block(slice(start, min(stop, start + n_rows)), n_lanes)
+            row = stop
+
+    def starts(self, block: Block) -> list[Integers]:
+        """For each step of a block the lanes in which a sentence starts."""
+        return [step.nonzero()[0] for step in self.position[block.rows].reshape(-1, block.n_lanes) == 0]
 
 
 def plan_lanes(lengths: Sequence[int], max_lanes: int) -> LanePlan:

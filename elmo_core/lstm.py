@@ -1,4 +1,4 @@
-"""A stack of projected LSTMs in one direction, over packed rows, with state passed in and returned."""
+"""A stack of projected LSTMs in one direction, over packed rows, with gradients, state passed in and returned."""
 
 from __future__ import annotations
 
@@ -31,10 +31,6 @@ class LstmState:
         """The state of some lanes, in the order given. Shape of `lanes`: (n,)."""
         return LstmState(self.hidden[:, lanes], self.cell[:, lanes])
 
-    def repeat(self, n_lanes: int) -> LstmState:
-        """One lane's state, given to each of `n_lanes` lanes."""
-        return LstmState(self.hidden.expand(-1, n_lanes, -1), self.cell.expand(-1, n_lanes, -1))
-
     def to(self, device: torch.device) -> LstmState:
         """The same state on another device."""
         return LstmState(self.hidden.to(device), self.cell.to(device))
@@ -60,7 +56,7 @@ class LstmLayer(nn.Module):
         cell = self.config.cell_size
         forget = torch.zeros_like(self.bias)
         forget[2 * cell : 3 * cell] = 1.0
-        return _multiply(inputs, self.input_weight) + (self.bias + forget)
+        return F.linear(inputs, self.input_weight, self.bias + forget)
 
     def step(self, input_gates: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         """One step of the lanes at work.
@@ -73,24 +69,20 @@ class LstmLayer(nn.Module):
         Returns:
             The new hidden and cell.
         """
-        i, j, f, o = (input_gates + _multiply(hidden, self.recurrent_weight)).chunk(4, dim=1)
+        i, j, f, o = (input_gates + F.linear(hidden, self.recurrent_weight)).chunk(4, dim=1)
         cell = _clip(torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(j), self.config.cell_clip)
         hidden = torch.sigmoid(o) * torch.tanh(cell)
         if self.projection is not None:
-            hidden = _clip(_multiply(hidden, self.projection), self.config.proj_clip)
+            hidden = _clip(F.linear(hidden, self.projection), self.config.proj_clip)
         return hidden, cell
 
-    def forward(
-        self, inputs: Tensor, active: Sequence[int], resets: Sequence[Tensor | None], start: LstmState, state: LstmState
-    ) -> tuple[Tensor, LstmState]:
+    def forward(self, inputs: Tensor, active: Sequence[int], state: LstmState) -> tuple[Tensor, LstmState]:
         """Run one block of steps.
 
         Args:
             inputs: Packed rows of the block. Shape: (rows, D).
             active: Lanes at work at each step; never grows. Shape: (steps,).
-            resets: For each step the lanes in which a sentence starts, None for no lane.
-            start: The state in which each sentence starts, of this layer alone. Shape: (1, ...) as L = 1, B = 1.
-            state: The state of all lanes, of this layer alone, before the block.
+            state: The state of all lanes, of this layer alone, before the block. Shape: as L = 1.
 
         Returns:
             The packed outputs, shape (rows, D), and the state of all lanes after the block; a lane keeps the state of
@@ -100,13 +92,10 @@ class LstmLayer(nn.Module):
         hidden, cell = state.hidden[0], state.cell[0]
         outputs: list[Tensor] = []
         ended: list[tuple[Tensor, Tensor]] = []
-        for step_gates, n_lanes, lanes in zip(gates, active, resets, strict=True):
+        for step_gates, n_lanes in zip(gates, active, strict=True):
             if n_lanes < len(hidden):
                 ended.append((hidden[n_lanes:], cell[n_lanes:]))
                 hidden, cell = hidden[:n_lanes], cell[:n_lanes]
-            if lanes is not None:
-                hidden = hidden.index_copy(0, lanes, start.hidden[0].expand(len(lanes), -1))
-                cell = cell.index_copy(0, lanes, start.cell[0].expand(len(lanes), -1))
             hidden, cell = self.step(step_gates, hidden, cell)
             outputs.append(hidden)
         ended.append((hidden, cell))
@@ -131,17 +120,12 @@ class LstmStack(nn.Module):
             torch.zeros(config.n_layers, n_lanes, config.cell_size, device=device),
         )
 
-    def forward(
-        self, inputs: Tensor, active: Sequence[int], starts: Tensor | None, start: LstmState, state: LstmState
-    ) -> tuple[Tensor, LstmState]:
+    def forward(self, inputs: Tensor, active: Sequence[int], state: LstmState) -> tuple[Tensor, LstmState]:
         """Run the lanes from their first step to their last, in blocks of steps.
 
         Args:
             inputs: Token vectors in packed order. Shape: (rows, D).
             active: Lanes at work at each step, from `LanePlan.active`. Shape: (steps,).
-            starts: True for the packed rows at which the lane's state is set to `start` first. Shape: (rows,), on the
-                CPU; None leaves the state alone.
-            start: The state in which each sentence starts, for one lane.
             state: The state of all lanes before the first step.
 
         Returns:
@@ -152,19 +136,13 @@ class LstmStack(nn.Module):
         row = 0
         for block in _blocks(active):
             rows = slice(row, row + sum(block))
-            resets = _resets(block, None if starts is None else starts[rows], inputs.device)
             x = inputs[rows]
             for number, layer in enumerate(self.layers):
-                y, states[number] = layer(x, block, resets, _layer_state(start, number), states[number])
+                y, states[number] = layer(x, block, states[number])
                 x = y + x if number > 0 and self.config.use_skip_connections else y
                 outputs[number, rows] = x
             row = rows.stop
         return outputs, LstmState(torch.cat([s.hidden for s in states]), torch.cat([s.cell for s in states]))
-
-
-def _multiply(x: Tensor, weight: Tensor) -> Tensor:
-    """Multiply in the weight's precision; everything around the products is float32."""
-    return F.linear(x.to(weight.dtype), weight).float()
 
 
 def _clip(x: Tensor, limit: float | None) -> Tensor:
@@ -184,10 +162,3 @@ def _blocks(active: Sequence[int]) -> Iterator[list[int]]:
         block.append(n_lanes)
     if block:
         yield block
-
-
-def _resets(block: Sequence[int], starts: Tensor | None, device: torch.device) -> list[Tensor | None]:
-    if starts is None:
-        return [None] * len(block)
-    lanes = [step.nonzero()[:, 0] for step in torch.split(starts, list(block))]
-    return [step.to(device) if len(step) else None for step in lanes]

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
@@ -15,6 +16,8 @@ import click
 from elmo_core import Bundle, BundleError, ConfigError, ElmoError, load_bundle
 from elmo_core.embedder import Device, InitialState, Precision
 from elmo_core.legacy import allenai
+from pipelines.bench import SAMPLE
+from pipelines.bench import bench as run_bench
 from pipelines.config import DEFAULT_MODEL, DEFAULT_SHARD_TOKENS, FeaturizeConfig
 from pipelines.corpus import Format
 from pipelines.manifest import Manifest, read_manifest
@@ -162,6 +165,29 @@ def convert(src: Path, dst: Path, kind: str) -> None:
     else:
         bundle.save(dst)
     click.echo(f"{dst}: {kind}, {bundle.config.n_layers} layers of width {bundle.config.width}, hash {bundle.hash}")
+
+
+@elmo.command()
+@click.argument("inputs", nargs=-1, metavar="[INPUT]...")
+@click.option("--model", default=DEFAULT_MODEL, metavar="BUNDLE", show_default="the shipped one", help="Bundle folder.")
+@click.option("--format", type=_choice(Format), default="text", help="One sentence a line, or raw prose.")
+@click.option("--tokenizer", default="spacy:en", metavar="T", help="whitespace, characters or spacy:LANG.")
+@click.option("--precision", type=_choice(Precision), default="float32", help="Of the model's products.")
+@click.option("--device", type=_choice(Device), default="auto", help="auto takes CUDA where there is one.")
+@click.option("--max-tokens", type=click.IntRange(min=1), default=20_000, metavar="N", help="Tokens read of the text.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON value.")
+def bench(inputs: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Measure tokens per second here, against the machine's own ceiling for the same products.
+
+    INPUT is text as for `elmo featurize`; without one a shipped sample is read. Nothing else should run meanwhile.
+
+    \b
+    Examples:
+        elmo bench
+        elmo bench corpus.txt --model elmo_bundle --precision bfloat16 --json
+    """
+    report = run_bench(inputs or (SAMPLE,), **options)
+    _print({name: round(v, 3) if isinstance(v, float) else v for name, v in asdict(report).items()}, as_json)
 
 
 def main() -> NoReturn:

@@ -9,13 +9,14 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 import torch
 
 from elmo_core import BundleError, ConfigError, Embedder, Sentence, Tokenizer, load_bundle, load_tokenizer
-from elmo_core.embedder import BATCH_TOKENS, plan_batches
+from elmo_core.embedder import Float32Array, plan_batches
 from pipelines import storage
 from pipelines.corpus import TextRange, decode_record, read_ranges
 from pipelines.manifest import REJECTS_FOLDER, SHARDS_FOLDER, Recipe, RunSpec, ShardReport
@@ -169,10 +170,12 @@ def _find_shard(output: str, name: str) -> ShardReport | None:
 
 def _write_shard(report: ShardReport, rows: Sequence[_Row], recipe: Recipe, embedder: Embedder, output: str) -> ShardReport:
     clock = _Clock()
+    batches = [
+        rows[batch.start : batch.stop] for batch in plan_batches([len(r.sentence.tokens) for r in rows], embedder.batch_tokens)
+    ]
     with storage.publishing(storage.join(output, report.path)) as scratch:
         with open_shard(scratch, recipe.layout, recipe.compression) as shard:
-            for batch in plan_batches([len(row.sentence.tokens) for row in rows], BATCH_TOKENS):
-                _write_rows(shard, report.source, rows[batch.start : batch.stop], recipe, embedder, clock)
+            _embed_and_write(shard, report.source, batches, recipe, embedder, clock)
             shard.flush()
             report = replace(report, n_clipped=shard.n_clipped, n_row_groups=shard.n_row_groups)
             shard.set_report(json.dumps(asdict(report), sort_keys=True).encode())
@@ -182,11 +185,28 @@ def _write_shard(report: ShardReport, rows: Sequence[_Row], recipe: Recipe, embe
     )
 
 
-def _write_rows(shard: ShardWriter, source: str, rows: Sequence[_Row], recipe: Recipe, embedder: Embedder, clock: _Clock) -> None:
+def _embed_and_write(
+    shard: ShardWriter, source: str, batches: Sequence[Sequence[_Row]], recipe: Recipe, embedder: Embedder, clock: _Clock
+) -> None:
+    """Write each batch while the next one is embedded; no more than two are in memory."""
+    embedded = embedder.embed_batches([row.sentence.tokens for row in batch] for batch in batches)
+    written: Future[None] | None = None
+    with ThreadPoolExecutor(1, thread_name_prefix="write") as writer:
+        for batch in batches:
+            began = time.perf_counter()
+            layers = next(embedded).layers
+            clock.model_seconds += time.perf_counter() - began
+            if written is not None:
+                written.result()
+            written = writer.submit(_write_rows, shard, source, batch, recipe, layers, clock)
+        if written is not None:
+            written.result()
+
+
+def _write_rows(
+    shard: ShardWriter, source: str, rows: Sequence[_Row], recipe: Recipe, layers: Float32Array, clock: _Clock
+) -> None:
     began = time.perf_counter()
-    vectors = embedder.embed_batch([row.sentence.tokens for row in rows])
-    embedded = time.perf_counter()
     offsets, numbers, sentences = [row.offset for row in rows], [row.number for row in rows], [row.sentence for row in rows]
-    shard.write(Rows(source, offsets, numbers, sentences, recipe.layers.select(vectors.layers)))
-    clock.model_seconds += embedded - began
-    clock.write_seconds += time.perf_counter() - embedded
+    shard.write(Rows(source, offsets, numbers, sentences, recipe.layers.select(layers)))
+    clock.write_seconds += time.perf_counter() - began

@@ -20,7 +20,7 @@ def _blocks(page: str, language: str) -> list[str]:
 
 @pytest.mark.engine
 def test_readme_tour_runs_from_text_to_tensors(tmp_path: Path) -> None:
-    (tmp_path / "samples").symlink_to(ROOT / "samples")
+    (tmp_path / "pipelines").symlink_to(ROOT / "pipelines")
     commands = [line for block in _blocks("README.md", "") for line in block.splitlines() if line.startswith("elmo ")]
     runnable = [command for command in commands if "corpus/" not in command and "path/to" not in command]
     assert len(runnable) == 3

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from hypothesis import strategies as st
 from elmo_core import BundleError, ConfigError, Embedder, load_embedder
 from elmo_core.charids import encode_tokens
 from elmo_core.embedder import plan_batches
+from elmo_core.lanes import LanePlan
+from elmo_core.recurrence import LaneLstm
 
 STATELESS = [
     "base",
@@ -34,6 +37,8 @@ STATELESS = [
 ]
 SENTENCES = [["The", "cat", "sat", "."], [], ["好", "的"], ["one"], ["a"] * 30, ["The", "cat", "sat", "."], ["<S>", "x" * 80]]
 EMBEDDER = Embedder(make_bundle(), device="cpu")
+WORDS = st.text(st.sampled_from("abcé好"), max_size=60)
+SENTENCES_OF_WORDS = st.lists(st.lists(WORDS, max_size=30), max_size=8)
 
 
 @pytest.mark.golden
@@ -69,12 +74,44 @@ def test_any_order_gives_the_same_vectors(order: list[int]) -> None:
         np.testing.assert_allclose(vectors, expected[i], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(("limit", "value"), [("BATCH_TOKENS", 3), ("MAX_LANES", 1), ("MAX_LANES", 2), ("CNN_TOKENS", 1)])
-def test_limits_change_no_vector(monkeypatch: pytest.MonkeyPatch, limit: str, value: int) -> None:
+@pytest.mark.parametrize(
+    ("limit", "value"),
+    [
+        ("embedder.BATCH_TOKENS", {"cpu": 3}),
+        ("embedder.MAX_LANES", {"cpu": 1}),
+        ("embedder.MAX_LANES", {"cpu": 2}),
+        ("embedder.TABLE_BYTES", 4 * 8 * 5),
+        ("embedder.FUSE_AFTER_TOKENS", 0),
+        ("recurrence.BLOCK_ROWS", 1),
+        ("recurrence.BLOCK_ROWS", 7),
+        ("recurrence.FREQUENT_TOKENS", 0),
+        ("recurrence.FREQUENT_TOKENS", 1),
+    ],
+)
+def test_limits_change_no_vector(monkeypatch: pytest.MonkeyPatch, limit: str, value: object) -> None:
     expected = EMBEDDER.embed(SENTENCES)
-    monkeypatch.setattr(f"elmo_core.embedder.{limit}", value)
-    for actual, want in zip(EMBEDDER.embed(SENTENCES), expected, strict=True):
-        np.testing.assert_allclose(actual, want, rtol=0, atol=1e-6)
+    monkeypatch.setattr(f"elmo_core.{limit}", value)
+    embedder = Embedder(make_bundle(), device="cpu")
+    for _ in range(2):
+        for actual, want in zip(embedder.embed(SENTENCES), expected, strict=True):
+            np.testing.assert_allclose(actual, want, rtol=0, atol=1e-6)
+
+
+def test_a_cold_and_a_warm_table_give_the_same_bits() -> None:
+    embedder = Embedder(make_bundle(), device="cpu")
+    cold = embedder.embed(SENTENCES)
+    embedder.embed([[f"w{i}" for i in range(500)], ["cat", "."]])
+    for actual, want in zip(embedder.embed(SENTENCES), cold, strict=True):
+        np.testing.assert_array_equal(actual, want)
+
+
+@settings(max_examples=20, deadline=None)
+@given(before=SENTENCES_OF_WORDS, beside=SENTENCES_OF_WORDS, tokens=st.lists(WORDS, min_size=1, max_size=12))
+def test_a_vector_depends_on_its_sentence_alone(before: list[list[str]], beside: list[list[str]], tokens: list[str]) -> None:
+    embedder = Embedder(make_bundle(), device="cpu")
+    alone = embedder.embed([tokens])[0]
+    embedder.embed(before)
+    np.testing.assert_allclose(embedder.embed([*beside, tokens])[-1], alone, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("sentences", [[], [[]], [[], []]])
@@ -131,17 +168,67 @@ def test_unknown_choice_is_named_with_the_legal_ones(option: str) -> None:
         Embedder(make_bundle(), **{option: "quantum"})
 
 
-def test_batches_hold_every_sentence_once_within_the_limit() -> None:
-    batches = list(plan_batches([5, 5, 5, 30, 0, 1], 10))
-    assert batches == [range(0, 2), range(2, 3), range(3, 4), range(4, 6)]
+@given(st.lists(st.integers(0, 30), max_size=40), st.integers(1, 50))
+def test_batches_hold_every_sentence_once_within_the_limit(lengths: list[int], max_tokens: int) -> None:
+    batches = list(plan_batches(lengths, max_tokens))
+    assert [i for batch in batches for i in batch] == list(range(len(lengths)))
+    assert all(sum(lengths[i] > 0 for i in batch) <= 1 or sum(lengths[i] for i in batch) <= max_tokens for batch in batches)
 
 
-def test_distinct_tokens_go_through_the_char_cnn_once() -> None:
+def test_batches_are_about_the_same_size() -> None:
+    sizes = [5 * len(batch) for batch in plan_batches([5] * 21, 100)]
+    assert sizes == [55, 50]
+
+
+def test_counts_say_what_was_done() -> None:
     embedder = Embedder(make_bundle(), device="cpu")
-    n_rows: list[int] = []
-    embedder._bilm.char_cnn.register_forward_hook(lambda _, inputs, output: n_rows.append(len(output)))
     embedder.embed([["a", "b", "a"], ["b", "c"]])
-    assert sum(n_rows) == 3 + 2  # and the two boundary tokens
+    first = embedder.counts.copy()
+    embedder.embed([["a", "d"], []])
+    assert (first.n_tokens, first.n_rows, first.n_lookups, first.n_hits) == (5, 7, 5, 0)  # <S> and </S> are looked up too
+    second = embedder.counts.since(first)
+    assert (second.n_tokens, second.n_rows, second.n_lookups, second.n_hits) == (2, 3, 4, 3)
+    assert (second.n_steps, second.n_lane_steps, second.n_halvings) == (3, 3, 0)
+
+
+def test_products_are_counted_as_they_are_computed() -> None:
+    embedder = Embedder(make_bundle(), device="cpu")
+    embedder.embed([["a"] * 9])
+    # 10 rows, 2 directions, 2 layers, D = 8, 4H = 96; the first layer multiplies each direction's two distinct tokens once.
+    assert embedder.counts.n_flops == 2 * 2 * (8 * 96 * (2 + 10) + (8 * 96 + 24 * 8) * 20)
+
+
+def test_embedding_in_batches_gives_each_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = [SENTENCES[:3], [], SENTENCES[3:]]
+    found = [vectors.sentence(i) for vectors in EMBEDDER.embed_batches(batches) for i in range(len(vectors.offsets) - 1)]
+    for actual, want in zip(found, EMBEDDER.embed(SENTENCES), strict=True):
+        np.testing.assert_allclose(actual, want, rtol=0, atol=1e-6)
+
+
+def test_out_of_memory_halves_the_lanes_and_goes_on(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    embedder = Embedder(make_bundle(), device="cpu")
+    whole = LaneLstm.run
+
+    def run(self: LaneLstm, table: torch.Tensor, rows: torch.Tensor, plan: LanePlan, *rest: Any) -> int:
+        if plan.n_lanes > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return whole(self, table, rows, plan, *rest)
+
+    monkeypatch.setattr(LaneLstm, "run", run)
+    sentences = [["a", "b"]] * 200
+    found = embedder.embed(sentences)
+    np.testing.assert_allclose(found[150], EMBEDDER.embed([["a", "b"]])[0], rtol=0, atol=1e-6)
+    assert embedder.counts.n_halvings == 6  # 128 lanes to 2
+    assert "out of memory on cpu; going on with 2 lanes" in caplog.text
+
+
+def test_too_little_memory_for_one_lane_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: Any) -> int:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(LaneLstm, "run", run)
+    with pytest.raises(ConfigError, match="too little memory for this model, even with one lane"):
+        Embedder(make_bundle(), device="cpu").embed([["a"]])
 
 
 def test_a_long_sentence_is_exact_beside_short_ones() -> None:

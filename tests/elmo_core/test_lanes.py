@@ -74,6 +74,26 @@ def test_fill_is_the_share_of_rows_at_work(lengths: list[int], max_lanes: int, a
     assert (plan.active, plan.fill) == (active, fill)
 
 
+@given(LENGTHS, st.integers(1, 10), st.integers(1, 30))
+def test_blocks_hold_every_row_once_with_the_same_lanes(lengths: list[int], max_lanes: int, max_rows: int) -> None:
+    plan = plan_lanes(lengths, max_lanes)
+    blocks = list(plan.blocks(max_rows))
+    assert [row for b in blocks for row in range(b.rows.start, b.rows.stop)] == list(range(len(plan.sentence)))
+    steps = [b.n_lanes for b in blocks for _ in range((b.rows.stop - b.rows.start) // b.n_lanes)]
+    assert steps == list(plan.active)
+    assert all(b.rows.stop - b.rows.start <= max(max_rows, b.n_lanes) for b in blocks)
+
+
+@given(LENGTHS, st.integers(1, 10))
+def test_starts_are_the_first_positions(lengths: list[int], max_lanes: int) -> None:
+    plan = plan_lanes(lengths, max_lanes)
+    starts = [(step, int(lane)) for b in plan.blocks(50) for step, lanes in enumerate(plan.starts(b)) for lane in lanes]
+    assert len(starts) == sum(length > 0 for length in lengths)
+    for block in plan.blocks(50):
+        for step, lanes in enumerate(plan.starts(block)):
+            assert all(plan.position[block.rows.start + step * block.n_lanes + lane] == 0 for lane in lanes)
+
+
 def test_no_sentence_makes_no_lane() -> None:
     plan = plan_lanes([0, 0], 4)
     assert (plan.n_lanes, plan.active, len(plan.sentence)) == (0, (), 0)

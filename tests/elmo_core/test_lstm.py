@@ -8,7 +8,7 @@ import torch
 from builders import make_config
 
 from elmo_core import LstmState, initialize_bilm, lstm
-from elmo_core.lanes import plan_lanes
+from elmo_core.lanes import plan_one_lane_each
 from elmo_core.lstm import LstmLayer, LstmStack
 
 
@@ -57,41 +57,29 @@ def test_small_clips_are_reached() -> None:
     assert (hidden.abs().max().item(), cell.abs().max().item()) == (pytest.approx(0.005), pytest.approx(0.1))
 
 
-def _run(stack: LstmStack, lengths: list[int], max_lanes: int) -> tuple[torch.Tensor, LstmState]:
-    plan = plan_lanes(lengths, max_lanes)
+def _run(stack: LstmStack, lengths: list[int]) -> tuple[torch.Tensor, LstmState]:
+    plan, _ = plan_one_lane_each(lengths)
     inputs = torch.randn(100, 8, generator=torch.Generator().manual_seed(0))[: len(plan.sentence)]
-    starts = torch.from_numpy(plan.position == 0)
-    outputs, state = stack(inputs, plan.active, starts, stack.zero_state(1), stack.zero_state(plan.n_lanes))
-    return outputs, state
+    return stack(inputs, plan.active, stack.zero_state(plan.n_lanes))
 
 
 @pytest.mark.parametrize("block_rows", [1, 3, 10])
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, block_rows: int) -> None:
     stack = _stack()
-    expected = _run(stack, [5, 4, 3, 9, 1], 3)
+    expected = _run(stack, [5, 4, 3, 9, 1])
     monkeypatch.setattr(lstm, "BLOCK_ROWS", block_rows)
-    actual = _run(stack, [5, 4, 3, 9, 1], 3)
+    actual = _run(stack, [5, 4, 3, 9, 1])
     torch.testing.assert_close(actual[0], expected[0], rtol=0, atol=1e-6)
     torch.testing.assert_close(actual[1].cell, expected[1].cell, rtol=0, atol=1e-6)
 
 
-def test_a_reset_is_a_fresh_start() -> None:
+def test_state_is_carried() -> None:
     stack = _stack()
     inputs = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
     zero = stack.zero_state(1)
-    starts = torch.tensor([True, False, False, True, False, False])
-    together, _ = stack(inputs, [1] * 6, starts, zero, zero)
-    second, _ = stack(inputs[3:], [1] * 3, None, zero, zero)
-    torch.testing.assert_close(together[:, 3:], second)
-
-
-def test_without_a_reset_state_is_carried() -> None:
-    stack = _stack()
-    inputs = torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
-    zero = stack.zero_state(1)
-    together, end = stack(inputs, [1] * 6, None, zero, zero)
-    _, middle = stack(inputs[:3], [1] * 3, None, zero, zero)
-    second, second_end = stack(inputs[3:], [1] * 3, None, zero, middle)
+    together, end = stack(inputs, [1] * 6, zero)
+    _, middle = stack(inputs[:3], [1] * 3, zero)
+    second, second_end = stack(inputs[3:], [1] * 3, middle)
     torch.testing.assert_close(together[:, 3:], second)
     torch.testing.assert_close(end.cell, second_end.cell)
 
@@ -99,13 +87,13 @@ def test_without_a_reset_state_is_carried() -> None:
 def test_a_lane_keeps_the_state_of_its_last_step() -> None:
     stack = _stack()
     inputs = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
-    _, state = stack(inputs, [2, 1, 1], None, stack.zero_state(1), stack.zero_state(2))
-    _, short = stack(inputs[1:2], [1], None, stack.zero_state(1), stack.zero_state(1))
+    _, state = stack(inputs, [2, 1, 1], stack.zero_state(2))
+    _, short = stack(inputs[1:2], [1], stack.zero_state(1))
     torch.testing.assert_close(state.hidden[:, 1], short.hidden[:, 0])
 
 
 def test_gradients_reach_every_weight() -> None:
     stack = _stack()
-    outputs, _ = _run(stack, [5, 4, 3], 2)
+    outputs, _ = _run(stack, [5, 4, 3])
     outputs.square().sum().backward()
     assert [name for name, parameter in stack.named_parameters() if not parameter.grad.abs().sum() > 0] == []

@@ -96,7 +96,7 @@ def test_prose_gives_a_row_a_sentence(embedder: Embedder) -> None:
 
 def test_a_finished_shard_is_not_made_again(embedder: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
     first = featurize(TEXT, embedder)
-    monkeypatch.setattr(Embedder, "embed_batch", None)
+    monkeypatch.setattr(Embedder, "embed_batches", None)
     again = featurize(TEXT, embedder)
     assert again == [replace(report, model_seconds=0.0, write_seconds=0.0) for report in first]
 
