@@ -31,12 +31,12 @@ Precision = Literal["float32", "bfloat16"]
 InitialState = Literal["zero", "warm"]
 Float32Array = npt.NDArray[np.float32]
 
-BATCH_TOKENS: Final = {"cpu": 16_384, "cuda": 65_536}
-"""Tokens embedded at once, by device: lanes long enough to fill evenly. 200 MB of vectors at the original size on CPUs."""
-MAX_LANES: Final = {"cpu": 128, "cuda": 512}
+BATCH_TOKENS: Final = {"cpu": 32_768, "cuda": 65_536}
+"""Tokens embedded at once, by device: lanes long enough to fill evenly. 400 MB of vectors at the original size on CPUs."""
+MAX_LANES: Final = {"cpu": 256, "cuda": 512}
 TABLE_BYTES: Final = 128 * 2**20
 """Token vectors kept from batch to batch: 65,536 of them at the original size."""
-FUSE_AFTER_TOKENS: Final = 500_000
+FUSE_AFTER_TOKENS: Final = 300_000
 """Tokens after which compiling the cell's arithmetic pays on a CPU; it changes no number there."""
 
 _logger = logging.getLogger(__name__)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, cast
 
 import torch
 from torch import Tensor
 
 from elmo_core.cell import CellUpdate, double_gate_j
-from elmo_core.lanes import LanePlan
+from elmo_core.lanes import Block, LanePlan
 from elmo_core.lstm import LstmLayer, LstmStack, LstmState
 from elmo_core.products import make_product
 
@@ -43,11 +43,11 @@ class LaneLayer:
         """The inputs' part of the gates, all biases included. Shape: (rows, D) -> (rows, 4H)."""
         return self._input.multiply(x.to(self.precision))
 
-    def run(self, gates: Tensor, reset: Reset, state: LstmState, update: CellUpdate, outputs: Tensor) -> None:
+    def run(self, gates: Iterable[Tensor], reset: Reset, state: LstmState, update: CellUpdate, outputs: Tensor) -> None:
         """Run a block of steps.
 
         Args:
-            gates: From `input_gates`; may be overwritten. Shape: (steps, B, 4H).
+            gates: For each step, from `input_gates`; may be overwritten. Shape: (B, 4H) each.
             reset: Called before each step.
             state: Of the lanes at work, hidden in this layer's precision; updated in place. Shape: (B, D) and (B, H).
             update: The cell's arithmetic.
@@ -94,19 +94,19 @@ class LaneLstm:
             Floating-point operations of the products that were computed.
         """
         states = new_states(self._layers, plan.n_lanes, table.device)
-        frequent = _FrequentGates(self._layers[0], table, rows)
+        first_gates = _FirstGates(self._layers[0], table, rows, max(BLOCK_ROWS, plan.n_lanes))
         for block in plan.blocks(BLOCK_ROWS):
             starts = [torch.from_numpy(lanes) for lanes in plan.starts(block)]
             x = table[rows[block.rows]]
             for number, layer in enumerate(self._layers):
-                gates = layer.input_gates(x) if number else frequent.gates(x, rows[block.rows])
-                y = x.new_empty(len(starts), block.n_lanes, x.shape[1])
+                gates = layer.input_gates(x).view(len(starts), block.n_lanes, -1) if number else first_gates.of(block, x)
+                y = torch.empty_like(x)
                 state = LstmState(states[number].hidden[: block.n_lanes], states[number].cell[: block.n_lanes])
                 reset = _IndexReset(starts, start.hidden[number].to(layer.precision), start.cell[number])
-                layer.run(gates.view(len(starts), block.n_lanes, -1), reset, state, update, y)
-                x = y.flatten(0, 1) + x if number and self._config.use_skip_connections else y.flatten(0, 1)
+                layer.run(gates, reset, state, update, y.view(len(starts), block.n_lanes, -1))
+                x = y + x if number and self._config.use_skip_connections else y
                 outputs[number, targets[block.rows]] = x
-        n_input_rows = frequent.n_multiplied + (len(self._layers) - 1) * len(rows)
+        n_input_rows = first_gates.n_multiplied + (len(self._layers) - 1) * len(rows)
         return n_input_rows * self._config.input_flops + len(self._layers) * len(rows) * self._config.step_flops
 
 
@@ -136,28 +136,32 @@ class _IndexReset:
             cell[lanes] = self._cell
 
 
-class _FrequentGates:
-    """The first layer's input gates, which depend on the token alone: computed once for what is frequent in a run."""
+class _FirstGates:
+    """The first layer's input gates. They depend on the token alone, so a run's frequent tokens are multiplied once."""
 
-    def __init__(self, layer: LaneLayer, table: Tensor, rows: Tensor) -> None:
+    def __init__(self, layer: LaneLayer, table: Tensor, rows: Tensor, max_rows: int) -> None:
         self._layer = layer
         counts = torch.bincount(rows, minlength=len(table))
         frequent = counts.argsort(descending=True, stable=True)[:FREQUENT_TOKENS]
         frequent = frequent[counts[frequent] > 1]
-        self._slots = torch.full((len(table),), -1)
-        self._slots[frequent] = torch.arange(len(frequent))
+        slot_of_token = torch.full((len(table),), -1)
+        slot_of_token[frequent] = torch.arange(len(frequent))
+        self._slots = slot_of_token[rows]
+        self._gates = table.new_empty(len(frequent) + max_rows, 4 * layer.config.cell_size, dtype=layer.precision)
+        self._n_frequent = len(frequent)
+        for start in range(0, len(frequent), BLOCK_ROWS):
+            some = frequent[start : start + BLOCK_ROWS]
+            self._gates[start : start + len(some)] = layer.input_gates(table[some])
         self.n_multiplied = len(frequent)
         """Rows of the product with the input so far."""
-        self._gates = torch.cat([layer.input_gates(table[some]) for some in torch.split(frequent, BLOCK_ROWS)])
 
-    def gates(self, x: Tensor, rows: Tensor) -> Tensor:
-        """Gates of packed rows. Shape: (rows, D), (rows,) -> (rows, 4H)."""
-        slots = self._slots[rows]
+    def of(self, block: Block, x: Tensor) -> Iterator[Tensor]:
+        """Gates of a block, step by step. Shape: (rows, D) -> (B, 4H) each."""
+        slots = self._slots[block.rows]
         rare = (slots < 0).nonzero()[:, 0]
-        self.n_multiplied += len(rare)
-        if len(rare) == len(rows):
-            return self._layer.input_gates(x)
-        gates = self._gates[slots.clamp(min=0)]
         if len(rare):
-            gates[rare] = self._layer.input_gates(x[rare])
-        return gates
+            slots[rare] = torch.arange(self._n_frequent, self._n_frequent + len(rare))
+            self._gates[self._n_frequent : self._n_frequent + len(rare)] = self._layer.input_gates(x[rare])
+            self.n_multiplied += len(rare)
+        for step in slots.view(-1, block.n_lanes):
+            yield self._gates[step]

@@ -215,10 +215,10 @@ def test_out_of_memory_halves_the_lanes_and_goes_on(monkeypatch: pytest.MonkeyPa
         return whole(self, table, rows, plan, *rest)
 
     monkeypatch.setattr(LaneLstm, "run", run)
-    sentences = [["a", "b"]] * 200
+    sentences = [["a", "b"]] * 400
     found = embedder.embed(sentences)
     np.testing.assert_allclose(found[150], EMBEDDER.embed([["a", "b"]])[0], rtol=0, atol=1e-6)
-    assert embedder.counts.n_halvings == 6  # 128 lanes to 2
+    assert embedder.counts.n_halvings == 7  # 256 lanes to 2
     assert "out of memory on cpu; going on with 2 lanes" in caplog.text
 
 
