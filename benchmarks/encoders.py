@@ -18,7 +18,7 @@ import numpy as np
 from baselines import PaddedEncoder, TorchLstmEncoder
 from text import add_options, read_sentences
 
-from elmo_core import Embedder, load_bundle
+from elmo_core import Bundle, Embedder, load_bundle
 
 Vectors = list[np.ndarray]
 
@@ -62,7 +62,7 @@ def main() -> None:
         print(f"{name} / {other}: {statistics.median(ratios):.2f} times as fast ({min(ratios):.2f} to {max(ratios):.2f})")
 
 
-def _check(float32: Embedder, bfloat16: Embedder, bundle: object, sentences: list[tuple[str, ...]]) -> None:
+def _check(float32: Embedder, bfloat16: Embedder, bundle: Bundle, sentences: list[tuple[str, ...]]) -> None:
     ours = float32.embed(sentences)
     for name, other in (
         ("padded batches", PaddedEncoder(bundle)),

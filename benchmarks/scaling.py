@@ -47,7 +47,7 @@ def _measure(options: argparse.Namespace) -> None:
     seconds = time.perf_counter() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(
-        f"{options.one:4} times: {n_tokens:9} tokens, {seconds:8.2f} s, {1e6 * seconds / n_tokens:7.1f} us/token, peak {peak:.0f} MB"
+        f"{options.one:4} x: {n_tokens:9} tokens, {seconds:8.2f} s, {1e6 * seconds / n_tokens:.1f} us/token, peak {peak:.0f} MB"
     )
 
 

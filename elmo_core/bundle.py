@@ -26,6 +26,8 @@ CONFIG_FILE: Final = "config.json"
 WEIGHTS_FILE: Final = "model.safetensors"
 FORMAT: Final = "elmo-bundle-1"
 WARM_PREFIX: Final = "warm_state."
+UNTRAINED_OPTION: Final = "untrained"
+"""Entry of AllenAI's options, true where weights of ours that were never trained have been converted to that format."""
 DEFAULT_BUNDLE: Final = Path(__file__).parent / "bundles" / "default"
 
 
@@ -127,7 +129,7 @@ def load_bundle(folder: Path) -> Bundle:
     options = read_json_object(pair.options)
     config = _config(options, pair.options)
     tensors = allenai.read_weights(pair.weights, config)
-    return Bundle(config=config, tensors=tensors, options=options)
+    return Bundle(config=config, tensors=tensors, trained=options.get(UNTRAINED_OPTION) is not True, options=options)
 
 
 def read_json_object(path: Path) -> dict[str, object]:

@@ -143,7 +143,13 @@ class Embedder:
 
         Returns:
             For each sentence an array of its own. Shape: (L + 1, T, 2D).
+
+        Raises:
+            TypeError: A sentence is a string, or a token is none.
         """
+        for i, tokens in enumerate(sentences):
+            if isinstance(tokens, str) or not all(isinstance(token, str) for token in tokens):
+                raise TypeError(f"sentence {i} is {tokens!r:.60}; a sentence is a list of strings, one for each token")
         batches = plan_batches([len(tokens) for tokens in sentences], self.batch_tokens)
         return [
             np.ascontiguousarray(vectors.sentence(i))

@@ -58,6 +58,8 @@ def load_mix(path: Path) -> LayerMix:
     Raises:
         ConfigError: The file is missing or holds something else.
     """
+    if not path.exists():
+        raise ConfigError("does not exist", str(path))
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(values["scores"], list):

@@ -133,7 +133,7 @@ def _spacy_tokenizer(name: str) -> Tokenizer:
     try:
         import spacy  # an extra: only this tokenizer needs it
     except ImportError as error:
-        raise ConfigError(f"tokenizer {name!r} needs spaCy: pip install 'elmo-corpus[spacy]'") from error
+        raise ConfigError(f"tokenizer {name!r} needs spaCy: pip install 'spacy>=3.8.2,<4'") from error
     try:
         nlp = spacy.blank(language)
     except ImportError as error:

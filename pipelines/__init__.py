@@ -3,6 +3,7 @@
 The public names are imported when they are first used: Beam alone takes a second.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,11 @@ if TYPE_CHECKING:
     from pipelines.reader import EmbeddedSentence, ShardDataset
 
 __all__ = ["EmbeddedSentence", "Featurize", "FeaturizeConfig", "ShardDataset"]
+
+# GNU OpenMP's threads wait for each other by spinning. Its default of some milliseconds stalls every product when another
+# program takes a core; this is the shortest wait that costs nothing on an idle machine (docs/performance.md).
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 _HOMES = {
     "EmbeddedSentence": "pipelines.reader",

@@ -58,4 +58,4 @@ def _read_sentences(inputs: Sequence[str], format: Format, tokenizer_name: str) 
                 for record in owned.records:
                     text = decode_record(record, file.uri, "utf-8")
                     if not isinstance(text, Reject):
-                        yield from (s.tokens for s in tokenizer.tokenize(text, is_prose=format == "text"))
+                        yield from (s.tokens for s in tokenizer.tokenize(text, is_prose=format == "text") if s.tokens)

@@ -8,12 +8,14 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 import click
 
 from elmo_core import Bundle, BundleError, ConfigError, ElmoError, load_bundle
+from elmo_core.bundle import UNTRAINED_OPTION
 from elmo_core.embedder import Device, InitialState, Precision
 from elmo_core.legacy import allenai
 from pipelines.bench import SAMPLE
@@ -22,10 +24,11 @@ from pipelines.config import DEFAULT_MODEL, DEFAULT_SHARD_TOKENS, FeaturizeConfi
 from pipelines.corpus import Format
 from pipelines.manifest import Manifest, read_manifest
 from pipelines.preflight import Plan, plan_run
-from pipelines.reader import verify_output
+from pipelines.reader import read_rejects, verify_output
 from pipelines.schema import DType, Vectors
 from pipelines.shards import Compression
 
+SHOWN_REJECTS = 3
 DONE, FAILED, WRONG_CALL, TOO_MANY_REJECTS = 0, 1, 2, 3
 
 _logger = logging.getLogger("elmo")
@@ -100,6 +103,10 @@ def featurize(beam_args: list[str], /, dry_run: bool, as_json: bool, **options: 
     plan = plan_run(FeaturizeConfig(**options), runs_here=not any(argument.startswith("--runner") for argument in beam_args))
     if not plan.spec.bundle.trained:
         _logger.warning("the model is untrained: its vectors mean nothing; name a trained one with --model")
+    if plan.n_left_out:
+        _logger.warning(
+            "the output's manifest names %d shards of other inputs or another recipe; the new manifest will not", plan.n_left_out
+        )
     if dry_run:
         return _print(_plan_facts(plan), as_json)
     _logger.info("%d sources, about %d tokens, %d ranges", len(plan.sources), plan.n_tokens, plan.n_ranges)
@@ -108,8 +115,10 @@ def featurize(beam_args: list[str], /, dry_run: bool, as_json: bool, **options: 
     manifest = run(plan, beam_args)
     _print(_manifest_facts(options["output"], manifest), as_json)
     if manifest.has_too_many_rejects:
-        n_rejects = manifest.totals["rejects"]
-        _logger.error("%d records were rejected, --max-rejects is %d; rejects/ has them", n_rejects, manifest.max_rejects)
+        _logger.error("records rejected: %d, --max-rejects is %d", manifest.totals["rejects"], manifest.max_rejects)
+        for reject in islice(read_rejects(options["output"], manifest), SHOWN_REJECTS):
+            _logger.error("%s, byte %d: %s (%s)", reject.source, reject.offset, reject.reason, reject.detail)
+        _logger.error("rejects/ in the output has all of them")
         sys.exit(TOO_MANY_REJECTS)
 
 
@@ -222,7 +231,8 @@ def run_command(command: Callable[[], object]) -> int:
 def _write_allenai(bundle: Bundle, dst: Path) -> None:
     if bundle.warm_state is not None:
         raise BundleError("has a warm state, which AllenAI's format can't hold; the other way loses it", str(dst))
-    allenai.write_pair(dst, bundle.config, bundle.options, bundle.tensors)
+    options = bundle.options if bundle.trained else {**bundle.options, UNTRAINED_OPTION: True}
+    allenai.write_pair(dst, bundle.config, options, bundle.tensors)
 
 
 def _print(facts: dict[str, object], as_json: bool) -> None:

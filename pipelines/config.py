@@ -12,7 +12,7 @@ from pipelines.schema import DType, Vectors
 from pipelines.shards import Compression
 
 DEFAULT_MODEL: Final = str(DEFAULT_BUNDLE)
-DEFAULT_SHARD_TOKENS: Final = 50_000
+DEFAULT_SHARD_TOKENS: Final = 100_000
 MIN_SHARD_TOKENS: Final = 100
 
 

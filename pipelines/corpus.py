@@ -144,9 +144,12 @@ def check_encoding(encoding: str) -> str:
     """
     try:
         info = codecs.lookup(encoding)
-        is_usable = b"\n".decode(info.name) == "\n" and "a\n".encode(info.name).endswith(b"a\n")
     except (LookupError, TypeError, ValueError) as error:
         raise ConfigError(f"encoding is {encoding!r}; it must be one that Python knows, such as utf-8 or cp1252") from error
+    try:
+        is_usable = b"\n".decode(info.name) == "\n" and "a\n".encode(info.name).endswith(b"a\n")
+    except (LookupError, TypeError, ValueError):
+        is_usable = False
     if not is_usable:
         raise ConfigError(f"encoding is {encoding!r}, whose lines can't be told apart by bytes; convert the files to utf-8")
     return "utf-8" if info.name == "utf-8-sig" else info.name  # a byte order mark is dropped anyway

@@ -12,7 +12,16 @@ from pipelines import storage
 from pipelines.config import FeaturizeConfig
 from pipelines.corpus import check_encoding
 from pipelines.layers import parse_layers
-from pipelines.manifest import MANIFEST_FILE, REJECTS_FOLDER, SHARDS_FOLDER, BundleFacts, Recipe, RunSpec, find_manifest
+from pipelines.manifest import (
+    MANIFEST_FILE,
+    REJECTS_FOLDER,
+    SHARDS_FOLDER,
+    BundleFacts,
+    Manifest,
+    Recipe,
+    RunSpec,
+    find_manifest,
+)
 from pipelines.shards import BYTES_PER_TOKEN
 
 
@@ -28,6 +37,7 @@ class Plan:
         n_text_bytes: Of all sources, as stored.
         n_tokens: Estimate; too small where sources are compressed.
         n_bytes: Estimate of the shards' size.
+        n_left_out: Shards that the output's manifest names and the new one won't: other sources or another recipe.
     """
 
     spec: RunSpec
@@ -37,6 +47,7 @@ class Plan:
     n_text_bytes: int
     n_tokens: int
     n_bytes: int
+    n_left_out: int
 
 
 def make_spec(config: FeaturizeConfig) -> RunSpec:
@@ -94,7 +105,7 @@ def plan_run(config: FeaturizeConfig, *, runs_here: bool = True) -> Plan:
         raise ConfigError("no input was given; name files or globs")
     files = {file.uri: file for pattern in config.inputs for file in storage.expand(pattern)}
     sources = tuple(files[uri] for uri in sorted(files))
-    _check_output(storage.absolute(config.output))
+    manifest = _check_output(storage.absolute(config.output))
     if runs_here:
         resolve_device(config.device)
     spec = make_spec(config)
@@ -108,6 +119,7 @@ def plan_run(config: FeaturizeConfig, *, runs_here: bool = True) -> Plan:
         n_text_bytes=n_text_bytes,
         n_tokens=n_tokens,
         n_bytes=n_tokens * (spec.recipe.layout.bytes_per_token + BYTES_PER_TOKEN),
+        n_left_out=0 if manifest is None else _count_left_out(manifest, spec.recipe.fingerprint, {file.uri for file in sources}),
     )
 
 
@@ -116,10 +128,18 @@ def _load_bundle(model: str) -> Bundle:
         return load_bundle(folder)
 
 
-def _check_output(output: str) -> None:
+def _check_output(output: str) -> Manifest | None:
     names = [name for name in storage.list_names(output) if not name.startswith(".")]
-    if find_manifest(output) is None and set(names) - {SHARDS_FOLDER, REJECTS_FOLDER}:
+    manifest = find_manifest(output)
+    if manifest is None and set(names) - {SHARDS_FOLDER, REJECTS_FOLDER}:
         raise ConfigError(f"is not empty and has no {MANIFEST_FILE} of ours; name another output", output)
+    return manifest
+
+
+def _count_left_out(manifest: Manifest, fingerprint: str, sources: set[str]) -> int:
+    if manifest.fingerprint != fingerprint:
+        return len(manifest.shards)
+    return sum(shard.source not in sources for shard in manifest.shards)
 
 
 def _versions() -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -18,6 +19,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from elmo_core import ConfigError, CorpusError, ShardError
 from pipelines import storage
 from pipelines.manifest import Manifest, ShardReport, read_manifest
+from pipelines.rejects import Reject
 from pipelines.schema import ShardLayout
 
 KEY_COLUMNS: Final = ("source", "offset", "sentence", "id", "tokens")
@@ -53,7 +55,7 @@ class ShardDataset(IterableDataset[EmbeddedSentence]):
         uri: The output, where its manifest is.
         layers: Columns to read, such as `["layer_0", "layer_2"]`; None for all.
         shuffle: Row groups in random order, and rows within each.
-        seed: Of the shuffle; the same seed gives the same order.
+        seed: Of the shuffle; the same seed gives the same order, epoch after epoch.
 
     Raises:
         ConfigError: There is no manifest, or a column isn't there.
@@ -64,14 +66,16 @@ class ShardDataset(IterableDataset[EmbeddedSentence]):
             train(sentence.tokens, sentence.layers["layer_2"])
     """
 
-    def __init__(self, uri: str, layers: Sequence[str] | None = None, *, shuffle: bool = False, seed: int = 0) -> None:
-        self.uri = storage.absolute(uri)
+    def __init__(self, uri: str | Path, layers: Sequence[str] | None = None, *, shuffle: bool = False, seed: int = 0) -> None:
+        if isinstance(layers, str):
+            raise ConfigError(f"layers is the string {layers!r}; it must be a list of columns, such as [{layers!r}]")
+        self.uri = storage.absolute(str(uri))
         self.manifest = read_manifest(self.uri)
         self.layers = tuple(layers) if layers is not None else self.manifest.layout.columns
         self.shuffle = shuffle
         self.seed = seed
         if unknown := [name for name in self.layers if name not in self.manifest.layout.columns]:
-            raise ConfigError(f"has no column {unknown[0]!r}; it has {', '.join(self.manifest.layout.columns)}", uri)
+            raise ConfigError(f"has no column {unknown[0]!r}; it has {', '.join(self.manifest.layout.columns)}", self.uri)
 
     def __len__(self) -> int:
         return self.manifest.totals["rows"]
@@ -121,6 +125,24 @@ def verify_output(uri: str) -> Iterator[Difference]:
                 yield Difference(report.rejects_path, f"holds {n_rejects} rejects, the manifest says {report.n_rejects}")
 
 
+def read_rejects(uri: str, manifest: Manifest) -> Iterator[Reject]:
+    """The records of an output that could not be read.
+
+    Raises:
+        ShardError: A file of them is missing or damaged.
+    """
+    for report in manifest.shards:
+        if report.rejects_path is None:
+            continue
+        rejects_uri = storage.join(uri, report.rejects_path)
+        try:
+            with storage.open_input(rejects_uri) as stream:
+                rows = pq.read_table(stream).to_pylist()
+        except (pa.ArrowException, CorpusError) as error:
+            raise ShardError(f"is damaged: {_reason(error)}", rejects_uri) from error
+        yield from (Reject(**row) for row in rows)
+
+
 def _row_groups(uri: str, manifest: Manifest) -> Iterator[tuple[str, int]]:
     for report in manifest.shards:
         yield from ((storage.join(uri, report.path), number) for number in range(report.n_row_groups))
@@ -132,7 +154,7 @@ def _read_row_group(shard_uri: str, number: int, layers: Sequence[str], layout: 
         with storage.open_input(shard_uri) as stream:
             table = pq.ParquetFile(stream, page_checksum_verification=True).read_row_group(number, columns=columns)
     except (pa.ArrowException, CorpusError) as error:
-        raise ShardError(f"is damaged: {str(error).splitlines()[0]}; elmo verify tells more", shard_uri) from error
+        raise ShardError(f"is damaged: {_reason(error)}; elmo verify tells more", shard_uri) from error
     batch = table.combine_chunks().to_batches()[0]
     keys = batch.select(list(KEY_COLUMNS)).to_pylist()
     offsets = np.concatenate([[0], np.cumsum([len(key["tokens"]) for key in keys])])
@@ -154,7 +176,7 @@ def _check_shard(shard_uri: str, report: ShardReport, manifest: Manifest) -> str
         with storage.open_input(shard_uri) as stream:
             return _check_contents(pq.ParquetFile(stream, page_checksum_verification=True), report, manifest.layout)
     except (pa.ArrowException, CorpusError, OSError) as error:
-        return f"can't be read: {str(error).splitlines()[0]}"
+        return _reason(error)
 
 
 def _check_contents(file: pq.ParquetFile, report: ShardReport, layout: ShardLayout) -> str | None:
@@ -175,6 +197,11 @@ def _check_contents(file: pq.ParquetFile, report: ShardReport, layout: ShardLayo
     if (n_rows, n_tokens) != (report.n_rows, report.n_tokens):
         return f"holds {n_rows} rows and {n_tokens} tokens, the manifest says {report.n_rows} and {report.n_tokens}"
     return None
+
+
+def _reason(error: Exception) -> str:
+    """An error in one line, without the place if it names one: the caller does."""
+    return error.message if isinstance(error, CorpusError) else f"can't be read: {str(error).splitlines()[0]}"
 
 
 def _lengths(column: pa.ListArray) -> npt.NDArray[np.int64]:

@@ -61,6 +61,8 @@ def expand(pattern: str) -> list[StoredFile]:
         found = fs.glob(path, detail=True) if _has_magic(path) else {}
     files = [_stored(fs, name, info) for name, info in found.items() if info["type"] == "file" and not _is_hidden(name)]
     if not files:
+        if pattern == "-" or (isinstance(fs, LocalFileSystem) and os.path.exists(path) and not _has_magic(path)):
+            raise ConfigError("is no regular file; a range must be read again at will, so pipes can't be inputs", pattern)
         raise ConfigError("matches no file" if _has_magic(path) else "does not exist", pattern)
     return sorted(files, key=lambda file: file.uri)
 

@@ -126,6 +126,12 @@ def test_the_embedder_equals_the_bilm_between_boundary_tokens() -> None:
     np.testing.assert_allclose(EMBEDDER.embed([tokens])[0], expected, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("sentences", [["Hello world"], "Hello", [["a"], [1]]])
+def test_a_string_is_no_sentence(sentences: list[list[str]]) -> None:
+    with pytest.raises(TypeError, match=r"sentence \d is .*; a sentence is a list of strings"):
+        EMBEDDER.embed(sentences)
+
+
 def test_layer_0_is_the_token_vector_twice() -> None:
     layer = EMBEDDER.embed([["The", "cat"]])[0][0]
     np.testing.assert_array_equal(layer[:, :8], layer[:, 8:])

@@ -45,8 +45,12 @@ def test_featurize_inspect_verify(corpus: Path, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.engine
 @pytest.mark.parametrize(("allowed", "code"), [(0, 3), (1, 0)])
-def test_too_many_rejects_finish_the_run_with_exit_code_3(corpus: Path, allowed: int, code: int) -> None:
+def test_too_many_rejects_finish_the_run_with_exit_code_3(
+    corpus: Path, allowed: int, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
     assert call("featurize", corpus / "bad.txt", "--output", corpus / "out", "--max-rejects", allowed) == code
+    told = "bad.txt, byte 0: not utf-8 (unexpected end of data at byte 3)" in caplog.text
+    assert told == (allowed == 0)
     assert call("verify", corpus / "out") == 0
 
 
@@ -93,6 +97,25 @@ def test_a_mistake_is_told_in_a_sentence(
     assert message in err
     assert "Traceback" not in err
     assert out == ""
+
+
+def test_an_untrained_model_stays_untrained_in_every_format(tmp_path: Path) -> None:
+    make_bundle(trained=False).save(tmp_path / "a")
+    assert call("convert", tmp_path / "a", tmp_path / "b", "--to", "allenai") == 0
+    assert call("convert", tmp_path / "b", tmp_path / "c") == 0
+    assert [load_bundle(tmp_path / name).trained for name in "abc"] == [False] * 3
+
+
+def test_bench_prints_what_it_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("elmo_core.speed._SECONDS", 0.001)
+    make_bundle().save(tmp_path / "bundle")
+    assert call("bench", "--model", tmp_path / "bundle", "--tokenizer", "whitespace", "--device", "cpu", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["n_tokens"] > 1000
+    assert facts["tokens_per_second"] > 0
+    assert call("bench", tmp_path / "none.txt") == 2
 
 
 def test_convert_goes_both_ways_without_a_change(tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from builders import make_report
 
 from elmo_core import BundleError, ConfigError
 from pipelines import FeaturizeConfig
+from pipelines.manifest import commit_manifest
 from pipelines.preflight import plan_run
 
 
@@ -24,6 +26,14 @@ def test_a_plan_says_how_much_there_is_to_do(tmp_path: Path) -> None:
     assert plan.n_bytes == 1000 * (3 * 64 * 2 + 16)
     assert plan.spec.bundle.trained is False
     assert not (tmp_path / "out").exists()
+
+
+def test_a_plan_says_what_the_new_manifest_leaves_out(tmp_path: Path) -> None:
+    config = _config(tmp_path)
+    reports = [make_report(source=source) for source in (f"file://{tmp_path}/a.txt", "file:///gone.txt")]
+    commit_manifest(reports, plan_run(config).spec)
+    assert plan_run(config).n_left_out == 1
+    assert plan_run(_config(tmp_path, layers="mean")).n_left_out == 2
 
 
 def test_a_file_named_twice_counts_once(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from torch.utils.data import DataLoader
 from elmo_core import ConfigError, load_embedder
 from pipelines import FeaturizeConfig, ShardDataset
 from pipelines.featurize import run
+from pipelines.manifest import read_manifest
 from pipelines.preflight import plan_run
-from pipelines.reader import EmbeddedSentence, verify_output
+from pipelines.reader import EmbeddedSentence, read_rejects, verify_output
 
 pytestmark = pytest.mark.engine
 LINES = [f"sentence number {i} has its own words" for i in range(60)] + ["", "好 的"]
@@ -71,6 +72,18 @@ def test_shuffle_is_seeded_and_keeps_every_row(outputs: Path) -> None:
     assert first == again
     assert len({tuple(plain), tuple(first), tuple(other)}) == 3
     assert sorted(first) == sorted(other) == sorted(plain)
+
+
+def test_layers_are_a_list_and_the_output_may_be_a_path(outputs: Path) -> None:
+    assert len(ShardDataset(outputs / "float16-list", layers=["layer_1"])) == len(LINES)
+    with pytest.raises(ConfigError, match=r"layers is the string 'layer_1'; it must be a list of columns"):
+        ShardDataset(outputs / "float16-list", layers="layer_1")
+
+
+def test_rejects_come_back(outputs: Path) -> None:
+    uri = str(outputs / "float16-list")
+    [reject] = read_rejects(uri, read_manifest(uri))
+    assert (reject.reason, reject.content) == ("not utf-8", "\\xff")
 
 
 def test_tensors_are_the_readers_own(outputs: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import fsspec
@@ -40,6 +41,13 @@ def test_one_file_has_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)
     names = ("a.txt", "./a.txt", f"{tmp_path}/../{tmp_path.name}/a.txt", f"file://{tmp_path}/a.txt")
     assert {storage.expand(name)[0].uri for name in names} == {f"file://{tmp_path}/a.txt"}
+
+
+def test_a_pipe_is_refused_for_what_it_is(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name in (f"{tmp_path}/pipe", "-"):
+        with pytest.raises(ConfigError, match="is no regular file"):
+            storage.expand(name)
 
 
 def test_memory_files_are_found_with_their_size() -> None:
