@@ -38,6 +38,8 @@ TABLE_BYTES: Final = 128 * 2**20
 """Token vectors kept from batch to batch: 65,536 of them at the original size."""
 FUSE_AFTER_TOKENS: Final = 300_000
 """Tokens after which compiling the cell's arithmetic pays on a CPU; it changes no number there."""
+FUSE_CELL_SIZE: Final = 2048
+"""Cells of a layer from which it pays; in smaller ones a compiled function's call costs more than it saves."""
 
 _logger = logging.getLogger(__name__)
 
@@ -184,7 +186,8 @@ class Embedder:
 
     def _embed_batch(self, sentences: Sequence[Sequence[str]]) -> _HostCopy:
         with self._lock, torch.inference_mode():
-            if self._update is update_cell and self.counts.n_tokens >= FUSE_AFTER_TOKENS:
+            is_large = self.config.lstm.cell_size >= FUSE_CELL_SIZE
+            if is_large and self._update is update_cell and self.counts.n_tokens >= FUSE_AFTER_TOKENS:
                 self._update = fuse_update_cell(self.device)
             while True:
                 try:

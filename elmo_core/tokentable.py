@@ -80,6 +80,6 @@ class TokenTable:
             for start in range(0, len(chosen), CHUNK_TOKENS):
                 some = chosen[start : start + CHUNK_TOKENS]
                 chunk = np.resize(ids[some], (CHUNK_TOKENS, self._n_positions))  # the last one repeats its tokens
-                with torch.backends.cudnn.flags(allow_tf32=False):  # full float32 convolutions on CUDA too
+                with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):  # full float32 convolutions on CUDA too
                     vectors = self._char_cnn(torch.from_numpy(chunk).to(device), width)
                 self._vectors[torch.from_numpy(first + some).to(device)] = vectors[: len(some)]

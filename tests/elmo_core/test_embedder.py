@@ -81,7 +81,6 @@ def test_any_order_gives_the_same_vectors(order: list[int]) -> None:
         ("embedder.MAX_LANES", {"cpu": 1}),
         ("embedder.MAX_LANES", {"cpu": 2}),
         ("embedder.TABLE_BYTES", 4 * 8 * 5),
-        ("embedder.FUSE_AFTER_TOKENS", 0),
         ("recurrence.BLOCK_ROWS", 1),
         ("recurrence.BLOCK_ROWS", 7),
         ("recurrence.FREQUENT_TOKENS", 0),
@@ -95,6 +94,15 @@ def test_limits_change_no_vector(monkeypatch: pytest.MonkeyPatch, limit: str, va
     for _ in range(2):
         for actual, want in zip(embedder.embed(SENTENCES), expected, strict=True):
             np.testing.assert_allclose(actual, want, rtol=0, atol=1e-6)
+
+
+def test_compiling_the_cell_on_the_way_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("elmo_core.embedder.FUSE_CELL_SIZE", 24)
+    monkeypatch.setattr("elmo_core.embedder.FUSE_AFTER_TOKENS", 1)
+    embedder = Embedder(make_bundle(), device="cpu")
+    before, after = embedder.embed(SENTENCES), embedder.embed(SENTENCES)
+    for actual, want in zip(after, before, strict=True):
+        np.testing.assert_array_equal(actual, want)
 
 
 def test_a_cold_and_a_warm_table_give_the_same_bits() -> None:
