@@ -20,8 +20,8 @@ _WORD: Final = re.compile(r"\S+")
 _CHARACTER: Final = re.compile(r"\S")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _CLOSING: Final = "\"'”’»)]}」』】》）"
-_ENDS_ANYWHERE: Final = re.compile(rf"[。！？…]+[{re.escape(_CLOSING)}]*$")
-_ENDS_BEFORE_SPACE: Final = re.compile(rf"[.!?]+[{re.escape(_CLOSING)}]*$")
+_ENDS_ANYWHERE: Final = "。！？…"
+_ENDS_BEFORE_SPACE: Final = ".!?"
 _CONTINUES: Final = re.compile(rf"[.!?。！？…{re.escape(_CLOSING)}]+$")
 
 
@@ -119,13 +119,11 @@ def _closes(words: Sequence[str], spans: Sequence[Span], start: int, stop: int) 
     """Whether a sentence ends between `stop - 1` and `stop`."""
     if _CONTINUES.match(words[stop]):
         return False
-    last = stop - 1
-    tail = words[last]
-    while _CONTINUES.match(words[last]) and last > start:  # marks that stand alone belong to what they follow
-        last -= 1
-        tail = words[last] + tail
+    # Closing marks that stand alone belong to what they follow.
+    cores = (words[last].rstrip(_CLOSING) for last in range(stop - 1, start - 1, -1))
+    mark = next((core[-1] for core in cores if core), " ")
     before_space = spans[stop - 1][1] < spans[stop][0]
-    return bool(_ENDS_ANYWHERE.search(tail) or (before_space and _ENDS_BEFORE_SPACE.search(tail)))
+    return mark in _ENDS_ANYWHERE or (before_space and mark in _ENDS_BEFORE_SPACE)
 
 
 def _spacy_tokenizer(name: str) -> Tokenizer:

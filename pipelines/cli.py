@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -201,6 +202,7 @@ def bench(inputs: tuple[str, ...], as_json: bool, **options: Any) -> None:
 
 def main() -> NoReturn:
     """Run the command and turn errors into one line and an exit code."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's request to stop is an interrupt
     sys.exit(run_command(lambda: elmo(standalone_mode=False)))
 
 
@@ -226,6 +228,10 @@ def run_command(command: Callable[[], object]) -> int:
         _logger.debug("traceback:", exc_info=True)
         click.echo(f"elmo: {error}", err=True)
         return WRONG_CALL if isinstance(error, ConfigError) else FAILED
+    except Exception as error:  # a fault of ours, or of a machine in a state nobody thought of
+        _logger.debug("traceback:", exc_info=True)
+        click.echo(f"elmo: {type(error).__name__}: {error}; elmo -v shows where", err=True)
+        return FAILED
 
 
 def _write_allenai(bundle: Bundle, dst: Path) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import bz2
 import codecs
 import gzip
+import io
 import lzma
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, Final, Literal, cast
+from typing import Any, BinaryIO, Final, Literal, cast
 
 from backports.zstd import ZstdError, ZstdFile
 
@@ -32,6 +33,7 @@ _MAGIC: Final[tuple[tuple[re.Pattern[bytes], SourceCompression], ...]] = (
     (re.compile(rb"\x28\xb5\x2f\xfd"), "zstd"),
 )
 _MAGIC_BYTES: Final = 10
+_READ_BYTES: Final = 2**18
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class TextRange:
         stop: The byte after its last, or None for all the ranges of a compressed source, which is read in order.
         compression: How the source is compressed, None for plain.
         stride: Bytes of a range; the last one of a source may be shorter.
+        version: What tells this content of the file from another, from `storage.version`.
     """
 
     source: str
@@ -51,6 +54,7 @@ class TextRange:
     stop: int | None
     compression: SourceCompression | None
     stride: int
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +93,27 @@ def plan_ranges(file: storage.StoredFile, stride: int) -> Iterator[TextRange]:
         CorpusError: The source can't be read.
     """
     compression = _find_compression(file.uri)
+    version = storage.version(file.uri)
     if compression is not None:
-        yield TextRange(file.uri, 0, None, compression, stride)
+        yield TextRange(file.uri, 0, None, compression, stride, version)
         return
     for start in range(0, max(1, file.n_bytes), stride):
-        yield TextRange(file.uri, start, min(start + stride, file.n_bytes), None, stride)
+        yield TextRange(file.uri, start, min(start + stride, file.n_bytes), None, stride, version)
 
 
 def read_ranges(text_range: TextRange) -> Iterator[RangeRecords]:
     """Read what a unit of work owns: one range of a plain source, every range of a compressed one.
 
     Raises:
-        CorpusError: The source is gone, unreadable or damaged.
+        CorpusError: The source is gone, unreadable, damaged, or not what it was when the run began.
     """
+    for owned in _read_ranges(text_range):
+        if storage.version(text_range.source) != text_range.version:
+            raise CorpusError("was changed while the run read it; run again", text_range.source)
+        yield owned
+
+
+def _read_ranges(text_range: TextRange) -> Iterator[RangeRecords]:
     with storage.open_input(text_range.source) as stored:
         if text_range.stop is not None:
             records = tuple(_records_starting_in(stored, text_range.start, text_range.stop))
@@ -109,7 +121,7 @@ def read_ranges(text_range: TextRange) -> Iterator[RangeRecords]:
             return
         try:
             yield from _cut(_decompress(stored, text_range.compression), text_range.stride)
-        except (ZstdError, lzma.LZMAError, zlib.error, ValueError) as error:
+        except (ZstdError, lzma.LZMAError, zlib.error, OSError, ValueError) as error:
             raise CorpusError(f"is damaged: {error}", text_range.source) from error
 
 
@@ -165,10 +177,52 @@ def _decompress(stored: BinaryIO, compression: SourceCompression | None) -> Bina
     if compression == "gzip":
         return cast(BinaryIO, gzip.GzipFile(fileobj=stored))
     if compression == "bzip2":
-        return cast(BinaryIO, bz2.BZ2File(stored))
+        return io.BufferedReader(_StreamsReader(stored, bz2.BZ2Decompressor), _READ_BYTES)
     if compression == "xz":
-        return cast(BinaryIO, lzma.LZMAFile(stored))
+        return io.BufferedReader(_StreamsReader(stored, lzma.LZMADecompressor), _READ_BYTES)
     return cast(BinaryIO, ZstdFile(stored))
+
+
+class _StreamsReader(io.RawIOBase):
+    """Streams one after another, with padding between them as xz allows; Python's own files pass over what isn't one."""
+
+    def __init__(self, stored: BinaryIO, new_decompressor: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]) -> None:
+        self._stored = stored
+        self._new = new_decompressor
+        self._decompressor = new_decompressor()
+        self._pads = new_decompressor is lzma.LZMADecompressor
+        self._pending = b""
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401  # as io.RawIOBase has it
+        """Fill a buffer, or as much of it as there is at once."""
+        while True:
+            if self._decompressor.eof and not self._begin_next():
+                return 0
+            compressed = b""
+            if self._decompressor.needs_input:
+                compressed, self._pending = self._pending or self._stored.read(_READ_BYTES), b""
+                if not compressed:
+                    raise EOFError("it ends in the middle of a compressed stream")
+            data = self._decompressor.decompress(compressed, len(buffer))
+            if data:
+                buffer[: len(data)] = data
+                return len(data)
+
+    def _begin_next(self) -> bool:
+        rest = self._decompressor.unused_data
+        while True:
+            rest = rest.lstrip(b"\0") if self._pads else rest
+            if rest:
+                break
+            rest = self._stored.read(_READ_BYTES)
+            if not rest:
+                return False
+        self._decompressor, self._pending = self._new(), rest
+        return True
 
 
 def _records_starting_in(stream: BinaryIO, start: int, stop: int) -> Iterator[Record]:

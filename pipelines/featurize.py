@@ -103,7 +103,8 @@ def _beam_options(beam_args: Sequence[str]) -> PipelineOptions:
             known = options.get_all_options()
             unknown = options.get_all_options(drop_default=True, retain_unknown_options=True).keys() - known.keys()
     except SystemExit as error:
-        raise ConfigError(f"Beam: {complaints.getvalue().strip().splitlines()[-1]}") from error
+        told = complaints.getvalue().strip().splitlines() or ["what follows -- are options for a run, not for help"]
+        raise ConfigError(f"Beam: {told[-1]}") from error
     if unknown:
         raise ConfigError(f"Beam knows no option --{min(unknown)}; what follows -- is for Beam")
     standard = options.view_as(StandardOptions)

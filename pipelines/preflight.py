@@ -105,7 +105,10 @@ def plan_run(config: FeaturizeConfig, *, runs_here: bool = True) -> Plan:
         raise ConfigError("no input was given; name files or globs")
     files = {file.uri: file for pattern in config.inputs for file in storage.expand(pattern)}
     sources = tuple(files[uri] for uri in sorted(files))
-    manifest = _check_output(storage.absolute(config.output))
+    output = storage.absolute(config.output)
+    manifest = _check_output(output)
+    if inside := [file.uri for file in sources if file.uri.startswith(f"{output.rstrip('/')}/")]:
+        raise ConfigError(f"lies in the output {output}; name another output, or inputs without it", inside[0])
     if runs_here:
         resolve_device(config.device)
     spec = make_spec(config)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +19,11 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from elmo_core import ConfigError, CorpusError, ShardError
 from pipelines import storage
-from pipelines.manifest import Manifest, ShardReport, read_manifest
+from pipelines.corpus import Format
+from pipelines.manifest import MANIFEST_FILE, Manifest, ShardReport, check_accounts, count_totals, read_manifest
 from pipelines.rejects import Reject
 from pipelines.schema import ShardLayout
+from pipelines.shards import count_rows, read_footer
 
 KEY_COLUMNS: Final = ("source", "offset", "sentence", "id", "tokens")
 
@@ -115,14 +118,29 @@ def verify_output(uri: str) -> Iterator[Difference]:
         ConfigError: There is no manifest.
     """
     manifest = read_manifest(uri)
+    try:
+        check_accounts(manifest.shards, cast(Format, manifest.recipe["format"]))
+        totals = count_totals(manifest.shards)
+    except (ShardError, KeyError, TypeError) as error:
+        yield Difference(MANIFEST_FILE, f"its shards don't add up: {error}")
+    else:
+        if totals != manifest.totals:
+            yield Difference(MANIFEST_FILE, "its totals are not the sums over its shards")
     for report in manifest.shards:
         problem = _check_shard(storage.join(uri, report.path), report, manifest)
         if problem is not None:
             yield Difference(report.path, problem)
         if report.rejects_path is not None:
-            n_rejects = _count_rows(storage.join(uri, report.rejects_path))
+            n_rejects = count_rows(storage.join(uri, report.rejects_path))
             if n_rejects != report.n_rejects:
-                yield Difference(report.rejects_path, f"holds {n_rejects} rejects, the manifest says {report.n_rejects}")
+                yield Difference(
+                    report.rejects_path,
+                    (
+                        "is missing or damaged"
+                        if n_rejects is None
+                        else f"holds {n_rejects} rejects, the manifest says {report.n_rejects}"
+                    ),
+                )
 
 
 def read_rejects(uri: str, manifest: Manifest) -> Iterator[Reject]:
@@ -173,9 +191,12 @@ def _check_shard(shard_uri: str, report: ShardReport, manifest: Manifest) -> str
     if n_bytes != report.n_bytes:
         return f"has {n_bytes} bytes, the manifest says {report.n_bytes}"
     try:
+        footer = read_footer(shard_uri)
+        if footer is None or json.loads(footer)["path"] != report.path:
+            return "is another shard, or not one of ours"
         with storage.open_input(shard_uri) as stream:
             return _check_contents(pq.ParquetFile(stream, page_checksum_verification=True), report, manifest.layout)
-    except (pa.ArrowException, CorpusError, OSError) as error:
+    except (pa.ArrowException, CorpusError, OSError, ValueError) as error:
         return _reason(error)
 
 
@@ -207,12 +228,3 @@ def _reason(error: Exception) -> str:
 def _lengths(column: pa.ListArray) -> npt.NDArray[np.int64]:
     lengths: npt.NDArray[np.int64] = column.value_lengths().to_numpy(zero_copy_only=False)
     return lengths
-
-
-def _count_rows(uri: str) -> int | None:
-    try:
-        with storage.open_input(uri) as stream:
-            n_rows: int = pq.read_metadata(stream).num_rows
-            return n_rows
-    except (pa.ArrowException, CorpusError):
-        return None

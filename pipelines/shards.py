@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from elmo_core import Sentence, ShardError
+from elmo_core import CorpusError, Sentence, ShardError
 from pipelines import storage
 from pipelines.rejects import Reject
 from pipelines.schema import LAYOUT_KEY, REJECT_SCHEMA, REPORT_KEY, ShardLayout
@@ -182,5 +182,15 @@ def read_footer(uri: str) -> bytes | None:
         with storage.open_input(uri) as stream:
             metadata: Mapping[bytes, bytes] = pq.read_metadata(stream).metadata or {}
         return metadata[REPORT_KEY]
-    except (pa.ArrowException, KeyError):
+    except (pa.ArrowException, KeyError, ValueError):
+        return None
+
+
+def count_rows(uri: str) -> int | None:
+    """Rows of a Parquet file; None if it's missing or damaged."""
+    try:
+        with storage.open_input(uri) as stream:
+            n_rows: int = pq.read_metadata(stream).num_rows
+            return n_rows
+    except (pa.ArrowException, CorpusError, ValueError):
         return None

@@ -22,6 +22,8 @@ _BUFFER_BYTES: Final = 2**20
 _OBJECT_STORES: Final = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss"}
 """They have no folders; asked for one, they may make a bucket."""
 
+_VERSION_KEYS: Final = ("size", "mtime", "ino", "ETag", "etag", "generation", "LastModified", "last_modified")
+
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
@@ -59,7 +61,11 @@ def expand(pattern: str) -> list[StoredFile]:
         if fs.isdir(path):
             raise ConfigError("is a folder; name its files, such as with a glob DIR/*.txt", pattern)
         found = fs.glob(path, detail=True) if _has_magic(path) else {}
-    files = [_stored(fs, name, info) for name, info in found.items() if info["type"] == "file" and not _is_hidden(name)]
+    files = [
+        _stored(fs, name, info if info["type"] == "file" else fs.info(name))
+        for name, info in found.items()
+        if not _is_hidden(name) and _is_file(fs, name, info)
+    ]
     if not files:
         if pattern == "-" or (isinstance(fs, LocalFileSystem) and os.path.exists(path) and not _has_magic(path)):
             raise ConfigError("is no regular file; a range must be read again at will, so pipes can't be inputs", pattern)
@@ -111,6 +117,18 @@ def size(uri: str) -> int | None:
             return _stored(fs, path, fs.info(path)).n_bytes
         except FileNotFoundError:
             return None
+
+
+def version(uri: str) -> str:
+    """What tells a file's content from what it was or will be: its size, time and number, or an object's tag.
+
+    Raises:
+        CorpusError: It can't be asked for.
+    """
+    fs, path = _resolve(uri)
+    with _mapped(CorpusError, "can't be read", uri):
+        info = fs.info(path)
+    return " ".join(str(info.get(key)) for key in _VERSION_KEYS)
 
 
 def list_names(uri: str) -> list[str]:
@@ -214,8 +232,9 @@ def _resolve(uri: str) -> tuple[fsspec.AbstractFileSystem, str]:
     if not uri:
         raise ConfigError("an empty path names no file")
     local = uri.removeprefix("file://")
-    if os.path.exists(local):  # its name may hold what fsspec takes for syntax, such as ::
-        return LocalFileSystem(), os.path.abspath(local)
+    # A local name may hold what fsspec takes for syntax, such as ::
+    if os.path.exists(local) or ("://" not in local and local.split("::")[0] not in fsspec.available_protocols()):
+        return LocalFileSystem(), os.path.abspath(os.path.expanduser(local))
     try:
         # A cached listing would hide what was written or appended since.
         fs, path = fsspec.core.url_to_fs(uri, use_listings_cache=False)
@@ -242,6 +261,17 @@ def _stored(fs: fsspec.AbstractFileSystem, path: str, info: dict[str, object]) -
     if info.get("size") is None:
         raise ConfigError("is of unknown size; copy it to a storage that knows", fs.unstrip_protocol(path))
     return StoredFile(fs.unstrip_protocol(path), cast(int, info["size"]))
+
+
+def _is_file(fs: fsspec.AbstractFileSystem, path: str, info: dict[str, object]) -> bool:
+    """Whether a listed entry is a file, links to files included.
+
+    Raises:
+        ConfigError: It's a link to nowhere, which can't be told from a file that was forgotten.
+    """
+    if isinstance(fs, LocalFileSystem) and os.path.islink(path) and not os.path.exists(path):
+        raise ConfigError("is a broken link; delete it, or name the files without it", path)
+    return os.path.isfile(path) if isinstance(fs, LocalFileSystem) else info["type"] == "file"
 
 
 def _has_magic(path: str) -> bool:

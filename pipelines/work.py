@@ -21,7 +21,7 @@ from pipelines import storage
 from pipelines.corpus import TextRange, decode_record, read_ranges
 from pipelines.manifest import REJECTS_FOLDER, SHARDS_FOLDER, Recipe, RunSpec, ShardReport
 from pipelines.rejects import Reject
-from pipelines.shards import Rows, ShardWriter, open_shard, read_footer, write_rejects
+from pipelines.shards import Rows, ShardWriter, count_rows, open_shard, read_footer, write_rejects
 
 LOG_SECONDS: Final = 10.0
 _logger = logging.getLogger(__name__)
@@ -68,7 +68,11 @@ def featurize_range(
             text_hash.update(record.raw)
         name = shard_name(recipe.fingerprint, text_range.source, owned.start, owned.stop, text_hash.hexdigest())
         found = _find_shard(output, name)
-        if found is not None:
+        if found is not None and (found.source, found.start, found.text_sha256) == (
+            text_range.source,
+            owned.start,
+            text_hash.hexdigest(),
+        ):
             yield found
             continue
         texts = [decode_record(record, text_range.source, recipe.encoding) for record in owned.records]
@@ -165,7 +169,15 @@ def _find_shard(output: str, name: str) -> ShardReport | None:
     footer = None if n_bytes is None else read_footer(uri)
     if n_bytes is None or footer is None:  # what is damaged is made again
         return None
-    return replace(ShardReport(**json.loads(footer)), n_bytes=n_bytes)
+    try:
+        report = replace(ShardReport(**json.loads(footer)), n_bytes=n_bytes)
+    except (ValueError, TypeError):
+        return None
+    if report.path != f"{SHARDS_FOLDER}/{name}.parquet":  # another shard's content, put here by hand
+        return None
+    if report.rejects_path is not None and count_rows(storage.join(output, report.rejects_path)) != report.n_rejects:
+        return None
+    return report
 
 
 def _write_shard(report: ShardReport, rows: Sequence[_Row], recipe: Recipe, embedder: Embedder, output: str) -> ShardReport:

@@ -85,6 +85,22 @@ def test_a_damaged_file_is_named(compression: str) -> None:
         _ranges(bytes(whole), 10**6, "memory://corpus/damaged")
 
 
+@pytest.mark.parametrize(
+    ("compression", "padding"), [("gzip", b""), ("bzip2", b""), ("xz", b""), ("xz", b"\0" * 8), ("zstd", b"")]
+)
+def test_all_streams_of_a_file_are_read(compression: str, padding: bytes) -> None:
+    content = COMPRESSORS[compression](b"one\n" * 9000) + padding + COMPRESSORS[compression](b"two\n") + padding
+    records = [record.raw for owned in _ranges(content, 10_000_000) for record in owned.records]
+    assert records == [b"one\n"] * 9000 + [b"two\n"]
+
+
+@pytest.mark.parametrize("compression", ["gzip", "bzip2", "xz", "zstd"])
+@pytest.mark.parametrize("rest", [b"plain text", b"BZh9 but damaged"])
+def test_what_follows_a_stream_and_is_none_is_damage(compression: str, rest: bytes) -> None:
+    with pytest.raises(CorpusError, match="is damaged|can't be read"):
+        _ranges(COMPRESSORS[compression](b"one\n") + rest, 100)
+
+
 def test_text_that_begins_like_a_magic_number_is_text() -> None:
     assert [record.raw for record in _ranges(b"BZh, said he\n", 100)[0].records] == [b"BZh, said he\n"]
 

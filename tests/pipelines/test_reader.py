@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import duckdb
@@ -123,13 +125,33 @@ def test_an_output_as_written_verifies(outputs: Path) -> None:
     assert [difference for folder in outputs.glob("float*") for difference in verify_output(str(folder))] == []
 
 
+def test_a_damaged_manifest_is_named(outputs: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(outputs / "float16-list", tmp_path / "copy")
+    body = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    body["shards"] = body["shards"][1:]
+    (folder / "manifest.json").write_text(json.dumps(body), encoding="utf-8")
+    [difference] = verify_output(str(folder))
+    assert difference.path == "manifest.json"
+
+
+def test_swapped_shards_are_named(outputs: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(outputs / "float16-list", tmp_path / "copy")
+    first, second, *_ = sorted((folder / "shards").iterdir())
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    size = {report["path"]: report["n_bytes"] for report in manifest["shards"]}
+    shutil.copy(second, first)
+    problems = {d.path: d.problem for d in verify_output(str(folder))}
+    same_size = size[f"shards/{first.name}"] == size[f"shards/{second.name}"]
+    assert ("another shard" if same_size else "bytes, the manifest says") in problems[f"shards/{first.name}"]
+
+
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
         ("remove", "is missing"),
         ("truncate", "has 100 bytes, the manifest says"),
         ("flip", "can't be read"),
-        ("rejects", "holds None rejects, the manifest says 1"),
+        ("rejects", "is missing or damaged"),
     ],
 )
 def test_damage_is_named(outputs: Path, tmp_path: Path, damage: str, problem: str) -> None:

@@ -50,6 +50,32 @@ def test_a_pipe_is_refused_for_what_it_is(tmp_path: Path) -> None:
             storage.expand(name)
 
 
+def test_links_to_files_are_files_and_broken_ones_are_told(tmp_path: Path) -> None:
+    _write(tmp_path, "b.txt")
+    (tmp_path / "a.txt").symlink_to(tmp_path / "b.txt")
+    assert [(file.uri.rsplit("/", 1)[-1], file.n_bytes) for file in storage.expand(f"{tmp_path}/*.txt")] == [
+        ("a.txt", 1),
+        ("b.txt", 1),
+    ]
+    (tmp_path / "c.txt").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match=r"c\.txt: is a broken link"):
+        storage.expand(f"{tmp_path}/*.txt")
+
+
+def test_a_new_local_name_may_hold_colons(tmp_path: Path) -> None:
+    with storage.publishing(f"{tmp_path}/x::y/file") as scratch:
+        scratch.write_text("x", encoding="utf-8")
+    assert (tmp_path / "x::y" / "file").exists()
+
+
+def test_a_version_changes_with_the_content(tmp_path: Path) -> None:
+    _write(tmp_path, "a.txt")
+    before = storage.version(f"{tmp_path}/a.txt")
+    assert storage.version(f"{tmp_path}/a.txt") == before
+    os.utime(tmp_path / "a.txt", (1, 1))
+    assert storage.version(f"{tmp_path}/a.txt") != before
+
+
 def test_memory_files_are_found_with_their_size() -> None:
     fsspec.filesystem("memory").pipe_file("/expand/a.txt", b"12345")
     assert storage.expand("memory://expand/*.txt") == [storage.StoredFile("memory:///expand/a.txt", 5)]

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from builders import make_bundle, make_recipe
 
-from elmo_core import Embedder, load_tokenizer
+from elmo_core import CorpusError, Embedder, load_tokenizer
 from pipelines import storage
 from pipelines.corpus import plan_ranges
 from pipelines.manifest import Recipe, ShardReport
@@ -109,6 +109,29 @@ def test_a_damaged_shard_is_made_again(embedder: Embedder) -> None:
     fsspec.filesystem("memory").pipe_file(f"/out/{first[0].path}", whole[:50])
     featurize(TEXT, embedder)
     assert storage.read_bytes(uri) == whole
+
+
+def test_another_shards_content_under_a_name_is_made_again(embedder: Embedder) -> None:
+    first = featurize(TEXT, embedder)
+    fs = fsspec.filesystem("memory")
+    whole = storage.read_bytes(f"memory://out/{first[0].path}")
+    fs.cp_file(f"/out/{first[1].path}", f"/out/{first[0].path}")
+    assert [report.path for report in featurize(TEXT, embedder)] == [report.path for report in first]
+    assert storage.read_bytes(f"memory://out/{first[0].path}") == whole
+
+
+def test_rejects_that_are_gone_are_written_again(embedder: Embedder) -> None:
+    [path] = [report.rejects_path for report in featurize(TEXT, embedder) if report.rejects_path]
+    fsspec.filesystem("memory").rm_file(f"/out/{path}")
+    featurize(TEXT, embedder)
+    assert storage.size(f"memory://out/{path}") is not None
+
+
+def test_a_source_that_changes_under_way_is_an_error(embedder: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = iter(["before", "after"])
+    monkeypatch.setattr(storage, "version", lambda uri: next(versions))
+    with pytest.raises(CorpusError, match="was changed while the run read it"):
+        featurize(TEXT, embedder)
 
 
 def test_the_same_range_gives_the_same_bytes(embedder: Embedder) -> None:
