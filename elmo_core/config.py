@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeVar, cast
+from typing import Final, Literal, TypeVar, cast
 
 from elmo_core.errors import BundleError
 
 Activation = Literal["relu", "tanh"]
 Number = TypeVar("Number", int, float)
+
+
+MAX_DEPTH: Final = 100
+MAX_WIDTH: Final = 100_000
+MAX_NUMBER: Final = 1e9
+"""Far beyond any model; a file that says more is damaged, and would be allocated before its weights are missed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +43,13 @@ class CharCnnConfig:
 
     def __post_init__(self) -> None:
         _require(self.activation in ("relu", "tanh"), "char_cnn.activation", self.activation, "'relu' or 'tanh'")
-        _require(self.n_highway >= 0, "char_cnn.n_highway", self.n_highway, "0 or more")
-        _require(self.embedding_dim > 0, "char_cnn.embedding.dim", self.embedding_dim, "more than 0")
+        _require(0 <= self.n_highway <= MAX_DEPTH, "char_cnn.n_highway", self.n_highway, f"from 0 to {MAX_DEPTH}")
+        _require_width("char_cnn.embedding.dim", self.embedding_dim)
         _require(self.n_characters in (261, 262), "char_cnn.n_characters", self.n_characters, "261 or 262")
         positions = self.max_characters_per_token
-        _require(positions >= 3, "char_cnn.max_characters_per_token", positions, "3 or more")
-        _require(len(self.filters) > 0, "char_cnn.filters", self.filters, "at least one [width, count] pair")
+        _require(3 <= positions <= MAX_WIDTH, "char_cnn.max_characters_per_token", positions, f"from 3 to {MAX_WIDTH}")
+        n_filters = len(self.filters)
+        _require(0 < n_filters <= MAX_DEPTH, "char_cnn.filters", n_filters, f"from 1 to {MAX_DEPTH} [width, count] pairs")
         for width, count in self.filters:
             _require(
                 0 < width <= positions and count > 0,
@@ -82,9 +88,9 @@ class LstmConfig:
     use_skip_connections: bool
 
     def __post_init__(self) -> None:
-        _require(self.cell_size > 0, "lstm.dim", self.cell_size, "more than 0")
-        _require(self.projection_size > 0, "lstm.projection_dim", self.projection_size, "more than 0")
-        _require(self.n_layers > 0, "lstm.n_layers", self.n_layers, "more than 0")
+        _require_width("lstm.dim", self.cell_size)
+        _require_width("lstm.projection_dim", self.projection_size)
+        _require(0 < self.n_layers <= MAX_DEPTH, "lstm.n_layers", self.n_layers, f"from 1 to {MAX_DEPTH}")
         for key, clip in (("cell_clip", self.cell_clip), ("proj_clip", self.proj_clip)):
             _require(clip is None or clip > 0, f"lstm.{key}", clip, "null or more than 0")
 
@@ -227,7 +233,7 @@ class _Section:
 
 
 def _number(key: str, value: object, kind: type[Number]) -> Number:
-    legal = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    legal = isinstance(value, int | float) and not isinstance(value, bool) and -MAX_NUMBER <= value <= MAX_NUMBER
     _require(legal and kind(cast(float, value)) == value, key, value, "a whole number" if kind is int else "a number")
     return kind(cast(float, value))
 
@@ -238,6 +244,10 @@ def _filters(value: object) -> tuple[tuple[int, int], ...]:
     for pair in cast(list[object], value):
         _require(isinstance(pair, list) and len(pair) == 2, key, pair, "a [width, count] pair")
     return tuple((_number(key, width, int), _number(key, count, int)) for width, count in cast(list[list[object]], value))
+
+
+def _require_width(key: str, value: int) -> None:
+    _require(0 < value <= MAX_WIDTH, key, value, f"from 1 to {MAX_WIDTH}")
 
 
 def _require(rule: bool, key: str, value: object, legal: str) -> None:

@@ -118,6 +118,14 @@ def test_bench_prints_what_it_measured(
     assert call("bench", tmp_path / "none.txt") == 2
 
 
+def test_what_nobody_thought_of_is_told_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise OverflowError("int too large")
+
+    assert run_command(fail) == 1
+    assert capsys.readouterr().err == "elmo: OverflowError: int too large; elmo -v shows where\n"
+
+
 def test_convert_goes_both_ways_without_a_change(tmp_path: Path) -> None:
     make_bundle().save(tmp_path / "ours")
     assert call("convert", tmp_path / "ours", tmp_path / "theirs", "--to", "allenai") == 0

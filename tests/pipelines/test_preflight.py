@@ -83,6 +83,14 @@ def test_an_output_that_is_not_ours_is_refused(tmp_path: Path) -> None:
         plan_run(_config(tmp_path, output=f"{tmp_path}/a.txt"))
 
 
+def test_inputs_inside_the_output_are_refused(tmp_path: Path) -> None:
+    config = _config(tmp_path, inputs=(f"{tmp_path}/**",))
+    (tmp_path / "out" / "shards").mkdir(parents=True)
+    (tmp_path / "out" / "shards" / "a.parquet").write_bytes(b"PAR1")
+    with pytest.raises(ConfigError, match=r"a\.parquet: lies in the output"):
+        plan_run(config)
+
+
 def test_what_a_killed_first_run_left_is_ours(tmp_path: Path) -> None:
     (tmp_path / "out" / "shards").mkdir(parents=True)
     (tmp_path / "out" / ".manifest.json.1.tmp").touch()
