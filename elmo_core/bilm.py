@@ -20,6 +20,10 @@ class BiLMState:
     forward: LstmState
     backward: LstmState
 
+    def repeat(self, n_lanes: int) -> BiLMState:
+        """The state of one lane, for many."""
+        return BiLMState(self.forward.repeat(n_lanes), self.backward.repeat(n_lanes))
+
     def to(self, device: torch.device) -> BiLMState:
         """The same state on another device."""
         return BiLMState(self.forward.to(device), self.backward.to(device))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmo_core.config import LstmConfig
+from elmo_core.unroll import UnrolledLstm, Unrolling, cut_blocks
 
-BLOCK_ROWS = 1024
-"""Packed rows whose input projections are computed as one product: 64 MB of gates at the original size."""
+BLOCK_ROWS: Final = 4096
+"""Packed rows that are unrolled at once: 256 MB of gates at the original size, and a window of training for most."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +32,10 @@ class LstmState:
     def select(self, lanes: Tensor) -> LstmState:
         """The state of some lanes, in the order given. Shape of `lanes`: (n,)."""
         return LstmState(self.hidden[:, lanes], self.cell[:, lanes])
+
+    def repeat(self, n_lanes: int) -> LstmState:
+        """The state of one lane, for many."""
+        return LstmState(self.hidden.expand(-1, n_lanes, -1), self.cell.expand(-1, n_lanes, -1))
 
     def to(self, device: torch.device) -> LstmState:
         """The same state on another device."""
@@ -51,56 +57,42 @@ class LstmLayer(nn.Module):
         self.bias = nn.Parameter(torch.empty(4 * cell))
         self.projection = nn.Parameter(torch.empty(width, cell)) if config.has_projection else None
 
-    def project_inputs(self, inputs: Tensor) -> Tensor:
-        """The inputs' part of the gates, all biases included. Shape: (rows, D) -> (rows, 4H)."""
-        cell = self.config.cell_size
-        forget = torch.zeros_like(self.bias)
-        forget[2 * cell : 3 * cell] = 1.0
-        return F.linear(inputs, self.input_weight, self.bias + forget)
-
-    def step(self, input_gates: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """One step of the lanes at work.
-
-        Args:
-            input_gates: From `project_inputs`. Shape: (B, 4H).
-            hidden: Shape: (B, D).
-            cell: Shape: (B, H).
-
-        Returns:
-            The new hidden and cell.
-        """
-        i, j, f, o = (input_gates + F.linear(hidden, self.recurrent_weight)).chunk(4, dim=1)
-        cell = _clip(torch.sigmoid(f) * cell + torch.sigmoid(i) * torch.tanh(j), self.config.cell_clip)
-        hidden = torch.sigmoid(o) * torch.tanh(cell)
-        if self.projection is not None:
-            hidden = _clip(F.linear(hidden, self.projection), self.config.proj_clip)
-        return hidden, cell
-
-    def forward(self, inputs: Tensor, active: Sequence[int], state: LstmState) -> tuple[Tensor, LstmState]:
+    def forward(
+        self, inputs: Tensor, active: Sequence[int], state: LstmState, keep: Tensor | None = None
+    ) -> tuple[Tensor, LstmState]:
         """Run one block of steps.
 
         Args:
             inputs: Packed rows of the block. Shape: (rows, D).
             active: Lanes at work at each step; never grows. Shape: (steps,).
             state: The state of all lanes, of this layer alone, before the block. Shape: as L = 1.
+            keep: 0.0 for each row that starts from zeros whatever its lane's state, 1.0 for others; None for all 1.0.
+                Shape: (rows, 1).
 
         Returns:
             The packed outputs, shape (rows, D), and the state of all lanes after the block; a lane keeps the state of
             its last step.
         """
-        gates = torch.split(self.project_inputs(inputs), list(active))
-        hidden, cell = state.hidden[0], state.cell[0]
-        outputs: list[Tensor] = []
-        ended: list[tuple[Tensor, Tensor]] = []
-        for step_gates, n_lanes in zip(gates, active, strict=True):
-            if n_lanes < len(hidden):
-                ended.append((hidden[n_lanes:], cell[n_lanes:]))
-                hidden, cell = hidden[:n_lanes], cell[:n_lanes]
-            hidden, cell = self.step(step_gates, hidden, cell)
-            outputs.append(hidden)
-        ended.append((hidden, cell))
-        hiddens, cells = zip(*reversed(ended), strict=True)
-        return torch.cat(outputs), LstmState(torch.cat(hiddens)[None], torch.cat(cells)[None])
+        config, kind = self.config, inputs.device.type
+        precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else self.bias.dtype
+        forget = torch.zeros_like(self.bias)
+        forget[2 * config.cell_size : 3 * config.cell_size] = 1.0
+        unrolling = Unrolling(
+            active=tuple(active), cell_clip=config.cell_clip, proj_clip=config.proj_clip, precision=precision
+        )
+        with torch.autocast(kind, enabled=False):
+            outputs, hidden, cell = UnrolledLstm.apply(
+                inputs,
+                keep,
+                state.hidden[0],
+                state.cell[0],
+                self.input_weight,
+                self.recurrent_weight,
+                self.bias + forget,
+                self.projection,
+                unrolling,
+            )
+        return outputs, LstmState(hidden[None], cell[None])
 
 
 class LstmStack(nn.Module):
@@ -120,45 +112,43 @@ class LstmStack(nn.Module):
             torch.zeros(config.n_layers, n_lanes, config.cell_size, device=device),
         )
 
-    def forward(self, inputs: Tensor, active: Sequence[int], state: LstmState) -> tuple[Tensor, LstmState]:
+    def forward(
+        self,
+        inputs: Tensor,
+        active: Sequence[int],
+        state: LstmState,
+        keep: Tensor | None = None,
+        dropout: float = 0.0,
+    ) -> tuple[Tensor, LstmState]:
         """Run the lanes from their first step to their last, in blocks of steps.
 
         Args:
             inputs: Token vectors in packed order. Shape: (rows, D).
             active: Lanes at work at each step, from `LanePlan.active`. Shape: (steps,).
             state: The state of all lanes before the first step.
+            keep: As in `LstmLayer.forward`. Shape: (rows, 1).
+            dropout: Share of each layer's inputs that are zeroed, as in training (bilm-tf `training.py`: before the
+                skip connection).
 
         Returns:
             Every layer's packed outputs, shape (L, rows, D), and the state of each lane after its last step.
         """
-        outputs = inputs.new_empty(len(self.layers), len(inputs), self.config.projection_size)
         states = [_layer_state(state, number) for number in range(len(self.layers))]
+        outputs: list[Tensor] = []
         row = 0
-        for block in _blocks(active):
+        for block in cut_blocks(active, BLOCK_ROWS):
             rows = slice(row, row + sum(block))
-            x = inputs[rows]
+            x, layers = inputs[rows], []
             for number, layer in enumerate(self.layers):
-                y, states[number] = layer(x, block, states[number])
+                x = F.dropout(x, dropout, training=dropout > 0)
+                y, states[number] = layer(x, block, states[number], None if keep is None else keep[rows])
                 x = y + x if number > 0 and self.config.use_skip_connections else y
-                outputs[number, rows] = x
+                layers.append(x)
+            outputs.append(torch.stack(layers))
             row = rows.stop
-        return outputs, LstmState(torch.cat([s.hidden for s in states]), torch.cat([s.cell for s in states]))
-
-
-def _clip(x: Tensor, limit: float | None) -> Tensor:
-    return x if limit is None else x.clamp(-limit, limit)
+        together = torch.cat(outputs, dim=1) if outputs else inputs.new_empty(len(self.layers), 0, inputs.shape[1])
+        return together, LstmState(torch.cat([s.hidden for s in states]), torch.cat([s.cell for s in states]))
 
 
 def _layer_state(state: LstmState, number: int) -> LstmState:
     return LstmState(state.hidden[number : number + 1], state.cell[number : number + 1])
-
-
-def _blocks(active: Sequence[int]) -> Iterator[list[int]]:
-    block: list[int] = []
-    for n_lanes in active:
-        if block and sum(block) + n_lanes > BLOCK_ROWS:
-            yield block
-            block = []
-        block.append(n_lanes)
-    if block:
-        yield block

@@ -1,0 +1,1 @@
+"""Training of the biLM: windows of text, the objective, the loop, checkpoints, perplexity."""

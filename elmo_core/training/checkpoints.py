@@ -1,0 +1,144 @@
+"""Folders from which training goes on: written aside, then renamed, so that one that is there is whole."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from elmo_core.errors import BundleError, ConfigError
+
+KEPT: Final = 2
+"""Checkpoints that stay when a new one is whole."""
+SHARED_FILE: Final = "model.pt"
+BEST_FILE: Final = "best.pt"
+_NAME: Final = re.compile(r"step-(\d{8})")
+
+State = dict[str, Any]
+"""Tensors and plain values: loaded without running code."""
+
+
+class Checkpoints:
+    """Checkpoints of one run.
+
+    Args:
+        folder: Where they are; made when the first is written.
+        rank: This process, from 0.
+    """
+
+    def __init__(self, folder: Path, *, rank: int = 0) -> None:
+        self._folder = folder
+        self._rank = rank
+
+    def latest(self) -> int | None:
+        """The step of the newest checkpoint; None where there is none."""
+        steps = self._steps()
+        return steps[-1] if steps else None
+
+    def begin(self, step: int) -> None:
+        """Make room for a checkpoint; what a run left half written goes."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            for left in self._folder.glob("*.tmp"):
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            self._scratch(step).mkdir()
+        except OSError as error:
+            raise BundleError(f"can't be written: {error.strerror}", str(self._folder)) from error
+
+    def write(self, step: int, shared: State | None, own: State) -> None:
+        """Write this process's part, and what all share if it is given.
+
+        Raises:
+            BundleError: It can't be written, as on a full disk; earlier checkpoints are as they were.
+        """
+        if shared is not None:
+            self._save(shared, self._scratch(step) / SHARED_FILE)
+        self._save(own, self._scratch(step) / _own_file(self._rank))
+
+    def publish(self, step: int) -> None:
+        """Let the checkpoint count, and delete all but the newest ones."""
+        os.replace(self._scratch(step), self._path(step))
+        for old in self._steps()[:-KEPT]:
+            shutil.rmtree(self._path(old))
+
+    def load(self, step: int) -> tuple[State, State]:
+        """What all processes share and what is this one's.
+
+        Raises:
+            BundleError: It is damaged.
+        """
+        return _load(self._path(step) / SHARED_FILE), _load(self._path(step) / _own_file(self._rank))
+
+    def save_best(self, state: State) -> None:
+        """Keep the weights that did best on the held-out text."""
+        scratch = self._folder / f"{BEST_FILE}.tmp"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._save(state, scratch)
+        os.replace(scratch, self._folder / BEST_FILE)
+
+    def load_best(self) -> State:
+        """The weights that did best.
+
+        Raises:
+            BundleError: They are missing or damaged.
+        """
+        return _load(self._folder / BEST_FILE)
+
+    def _save(self, state: State, path: Path) -> None:
+        try:
+            with path.open("wb") as stream:
+                torch.save(state, stream)
+                stream.flush()
+                os.fsync(stream.fileno())
+        except (OSError, RuntimeError) as error:
+            for left in self._folder.glob("*.tmp"):
+                shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+            last = self.latest()
+            kept = "no checkpoint was written before" if last is None else f"the checkpoint of step {last} is whole"
+            reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
+            raise BundleError(f"checkpoint can't be written ({reason}); {kept}: make room and go on with --resume", str(path)) from error
+
+    def _steps(self) -> list[int]:
+        names = [path.name for path in self._folder.iterdir()] if self._folder.is_dir() else []
+        return sorted(int(match[1]) for name in names if (match := _NAME.fullmatch(name)))
+
+    def _path(self, step: int) -> Path:
+        return self._folder / f"step-{step:08d}"
+
+    def _scratch(self, step: int) -> Path:
+        return self._folder / f"step-{step:08d}.tmp"
+
+
+def check_same(name: str, then: Mapping[str, object], now: Mapping[str, object]) -> None:
+    """Hold what a checkpoint was made with against what is asked for now.
+
+    Raises:
+        ConfigError: They differ; the message names the first difference.
+    """
+    for key in sorted(then.keys() | now.keys()):
+        if then.get(key) != now.get(key):
+            raise ConfigError(
+                f"'{key}' was {then.get(key)!r} when the checkpoint was written and is {now.get(key)!r} now; "
+                "give the same options to resume, or name a new --output",
+                name,
+            )
+
+
+def _own_file(rank: int) -> str:
+    return f"rank-{rank}.pt"
+
+
+def _load(path: Path) -> State:
+    try:
+        state: State = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise BundleError("is missing; the checkpoint was made by another number of processes, or is damaged", str(path)) from error
+    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
+        raise BundleError(f"is damaged: {str(error).splitlines()[0]}; delete its folder to go on from the one before", str(path)) from error
+    return state

@@ -1,0 +1,233 @@
+"""Sources to passages of text for training: in an order drawn anew each epoch, in bounded memory, and resumable."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, cast
+
+import numpy as np
+
+from elmo_core import ConfigError, CorpusError, Tokenizer
+from elmo_core.training.windows import Passage, measure_passage
+from pipelines import storage
+from pipelines.corpus import Format, TextRange, decode_record, plan_ranges, read_ranges
+from pipelines.rejects import Reject
+
+RANGE_BYTES: Final = 2**17
+"""Bytes of text that are read and tokenized at once."""
+PASSAGE_POSITIONS: Final = 1000
+"""Positions after which a passage ends with its sentence: long against a window, short against a range."""
+BUFFER_PASSAGES: Final = 256
+"""Passages among which the next one is drawn: some 20 MB, and about 16 ranges of text."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextUnit:
+    """A part of a source that is read from its beginning.
+
+    Args:
+        text_range: What is read.
+        n_bytes: Of it, as stored.
+        repeat: Which time of the epoch; inputs that are named twice are read twice.
+    """
+
+    text_range: TextRange
+    n_bytes: int
+    repeat: int
+
+
+@dataclass(frozen=True, slots=True)
+class TextSource:
+    """How text is read.
+
+    Args:
+        format: `lines` or `text`.
+        tokenizer: Cuts it.
+        encoding: Of the bytes.
+    """
+
+    format: Format
+    tokenizer: Tokenizer
+    encoding: str
+
+    def sentences(self, text_range: TextRange, *, skip_ranges: int = 0) -> Iterator[list[list[str]]]:
+        """The sentences of each range of a unit.
+
+        Args:
+            text_range: A range of a plain source, or a compressed one whole.
+            skip_ranges: Ranges that are passed over untokenized.
+
+        Raises:
+            CorpusError: The source can't be read, or a record isn't valid in the encoding.
+        """
+        for owned in islice(read_ranges(text_range), skip_ranges, None):
+            found: list[list[str]] = []
+            for record in owned.records:
+                text = decode_record(record, text_range.source, self.encoding)
+                if isinstance(text, Reject):
+                    raise CorpusError(
+                        f"byte {text.offset}: {text.reason} ({text.detail}); name its encoding with --encoding, or mend it",
+                        text_range.source,
+                    )
+                cut = self.tokenizer.tokenize(text, is_prose=self.format == "text")
+                found += [list(sentence.tokens) for sentence in cut if sentence.tokens]
+            yield found
+
+
+def plan_units(inputs: Sequence[str]) -> list[TextUnit]:
+    """Cut inputs into units; an input that is named more than once is read so often in an epoch.
+
+    Args:
+        inputs: Files or globs.
+
+    Raises:
+        ConfigError: One matches nothing.
+        CorpusError: A file can't be read or is empty.
+    """
+    if not inputs:
+        raise ConfigError("no input was given; name files or globs")
+    n_seen: dict[str, int] = {}
+    units: list[TextUnit] = []
+    for file in (file for pattern in inputs for file in storage.expand(pattern)):
+        if not file.n_bytes:
+            raise CorpusError("is empty; leave it out", file.uri)
+        repeat = n_seen.get(file.uri, 0)
+        n_seen[file.uri] = repeat + 1
+        for text_range in plan_ranges(file, RANGE_BYTES):
+            n_bytes = file.n_bytes if text_range.stop is None else text_range.stop - text_range.start
+            units.append(TextUnit(text_range, n_bytes, repeat))
+    return units
+
+
+def digest_units(units: Sequence[TextUnit]) -> str:
+    """SHA-256 of what is to be read: sources, ranges and versions."""
+    digest = hashlib.sha256()
+    for unit in units:
+        digest.update(f"{unit.text_range} {unit.repeat}\n".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+def split_heldout(units: Sequence[TextUnit], every: int) -> tuple[list[TextUnit], list[TextUnit]]:
+    """Set aside every so many units of plain text, each time that their source is named.
+
+    Returns:
+        Units to train on, and units held out, each of these once.
+
+    Raises:
+        ConfigError: There is too little plain text for that.
+    """
+    plain = sorted({unit.text_range for unit in units if unit.text_range.stop is not None}, key=lambda r: (r.source, r.start))
+    held = set(plain[every // 2 :: every] or plain[1:2])
+    if not held:
+        raise ConfigError(f"less than {2 * RANGE_BYTES // 1024} kB of plain text, so none can be held out; name a text with --heldout")
+    heldout = [unit for unit in units if unit.text_range in held and unit.repeat == 0]
+    return [unit for unit in units if unit.text_range not in held], heldout
+
+
+class SourcePassages:
+    """Passages of this process's share of the units, epoch after epoch.
+
+    The units' order is drawn for each epoch; passages go through a buffer from which the next one is drawn, so that
+    neighbours in a source part. Both draws follow from the seed and from how many came before.
+
+    Args:
+        units: Of all processes together.
+        source: How they are read.
+        epochs: Times that everything is read.
+        seed: For the draws.
+        rank: This process, from 0.
+        n_ranks: Processes.
+    """
+
+    def __init__(
+        self, units: Sequence[TextUnit], source: TextSource, *, epochs: int, seed: int, rank: int = 0, n_ranks: int = 1
+    ) -> None:
+        self._units, self._source = units, source
+        self._epochs, self._seed, self._rank, self._n_ranks = epochs, seed, rank, n_ranks
+        self._epoch = 0
+        self._unit = 0  # place in this process's share of the epoch
+        self._range = 0  # ranges of the unit that were given out
+        self._passage = 0  # passages of the range that were given out
+        self._n_drawn = 0
+        self._buffer: list[Passage] = []
+        self._bytes_done = 0
+        self._order = self._draw_order()
+        self._reading = self._read()
+
+    @property
+    def progress(self) -> float:
+        """Share of all epochs' bytes that was read."""
+        n_bytes = sum(unit.n_bytes for unit in self._units) * self._epochs / self._n_ranks
+        return min(1.0, self._bytes_done / max(1.0, n_bytes))
+
+    def next(self) -> Passage | None:
+        """The next passage; None at the end.
+
+        Raises:
+            CorpusError: A source can't be read.
+        """
+        while len(self._buffer) < BUFFER_PASSAGES and (passage := next(self._reading, None)) is not None:
+            self._buffer.append(passage)
+        if not self._buffer:
+            return None
+        drawn = int(np.random.default_rng((self._seed, self._rank, self._n_drawn)).integers(len(self._buffer)))
+        self._n_drawn += 1
+        self._buffer[drawn], self._buffer[-1] = self._buffer[-1], self._buffer[drawn]
+        return self._buffer.pop()
+
+    def state_dict(self) -> dict[str, object]:
+        """Where it stands; the buffer's text is in it."""
+        return {
+            "epoch": self._epoch,
+            "unit": self._unit,
+            "range": self._range,
+            "passage": self._passage,
+            "n_drawn": self._n_drawn,
+            "bytes_done": self._bytes_done,
+            "buffer": list(self._buffer),
+        }
+
+    def load_state_dict(self, state: dict[str, object]) -> None:
+        """Go where another stood: at once in plain sources, past what was read in a compressed one."""
+        self._epoch, self._unit, self._range, self._passage = (
+            cast(int, state[name]) for name in ("epoch", "unit", "range", "passage")
+        )
+        self._n_drawn, self._bytes_done = cast(int, state["n_drawn"]), cast(int, state["bytes_done"])
+        self._buffer = list(cast("list[Passage]", state["buffer"]))
+        self._order = self._draw_order()
+        self._reading = self._read()
+
+    def _draw_order(self) -> list[TextUnit]:
+        order = np.random.default_rng((self._seed, self._epoch)).permutation(len(self._units))
+        return [self._units[i] for i in order[self._rank :: self._n_ranks]]
+
+    def _read(self) -> Iterator[Passage]:
+        while self._epoch < self._epochs:
+            while self._unit < len(self._order):
+                unit = self._order[self._unit]
+                for sentences in self._source.sentences(unit.text_range, skip_ranges=self._range):
+                    for passage in islice(cut_passages(sentences), self._passage, None):
+                        self._passage += 1
+                        yield passage
+                    self._range, self._passage = self._range + 1, 0
+                self._bytes_done += unit.n_bytes
+                self._unit, self._range = self._unit + 1, 0
+            self._epoch, self._unit = self._epoch + 1, 0
+            self._order = self._draw_order()
+
+
+def cut_passages(sentences: Sequence[list[str]]) -> Iterator[Passage]:
+    """Cut the sentences of a range into passages of about `PASSAGE_POSITIONS` positions."""
+    passage: Passage = []
+    n_positions = 0
+    for sentence in sentences:
+        passage.append(sentence)
+        n_positions += measure_passage([sentence])
+        if n_positions >= PASSAGE_POSITIONS:
+            yield passage
+            passage, n_positions = [], 0
+    if passage:
+        yield passage
