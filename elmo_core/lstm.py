@@ -77,11 +77,9 @@ class LstmLayer(nn.Module):
         precision = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else self.bias.dtype
         forget = torch.zeros_like(self.bias)
         forget[2 * config.cell_size : 3 * config.cell_size] = 1.0
-        unrolling = Unrolling(
-            active=tuple(active), cell_clip=config.cell_clip, proj_clip=config.proj_clip, precision=precision
-        )
+        unrolling = Unrolling(active=tuple(active), cell_clip=config.cell_clip, proj_clip=config.proj_clip, precision=precision)
         with torch.autocast(kind, enabled=False):
-            outputs, hidden, cell = UnrolledLstm.apply(
+            outputs, hidden, cell = UnrolledLstm.apply(  # type: ignore[no-untyped-call]  # torch's own
                 inputs,
                 keep,
                 state.hidden[0],

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +52,8 @@ class UnrolledLstm(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: FunctionCtx,
+    def forward(
+        ctx: Any,  # noqa: ANN401  # torch's own type allows no None among what is saved
         inputs: Tensor,
         keep: Tensor | None,
         hidden: Tensor,
@@ -98,21 +99,26 @@ class UnrolledLstm(torch.autograd.Function):
             if project is not None and unrolling.proj_clip is not None:
                 output.clamp_(-unrolling.proj_clip, unrolling.proj_clip)
             h.copy_(output)
-        ctx.save_for_backward(  # type: ignore[attr-defined]
+        ctx.save_for_backward(
             x, keep, befores, acts, cells_before, cells, tanhs, inner, outputs, input_weight, recurrent_weight, projection
         )
-        ctx.unrolling = unrolling  # type: ignore[attr-defined]
-        ctx.inputs_dtype = inputs.dtype  # type: ignore[attr-defined]
+        ctx.unrolling = unrolling
+        ctx.inputs_dtype = inputs.dtype
         return outputs, hidden, cell
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: FunctionCtx, d_outputs: Tensor, d_hidden: Tensor, d_cell: Tensor) -> tuple[Tensor | None, ...]:
+    @once_differentiable
+    def backward(
+        ctx: Any,  # noqa: ANN401
+        d_outputs: Tensor,
+        d_hidden: Tensor,
+        d_cell: Tensor,
+    ) -> tuple[Tensor | None, ...]:
         """Run the steps backward, then multiply once for each weight."""
         x, keep, befores, acts, cells_before, cells, tanhs, inner, outputs, input_weight, recurrent_weight, projection = (
-            ctx.saved_tensors  # type: ignore[attr-defined]
+            ctx.saved_tensors
         )
-        unrolling: Unrolling = ctx.unrolling  # type: ignore[attr-defined]
+        unrolling: Unrolling = ctx.unrolling
         low = unrolling.precision
         recurrent = recurrent_weight.to(low)
         project = None if projection is None else projection.to(low)
@@ -153,7 +159,7 @@ class UnrolledLstm(torch.autograd.Function):
                 c.mul_(keep[rows])
         wide = input_weight.dtype
         return (
-            (d_gates @ input_weight.to(low)).to(ctx.inputs_dtype),  # type: ignore[attr-defined]
+            (d_gates @ input_weight.to(low)).to(ctx.inputs_dtype),
             None,
             dh,
             dc,

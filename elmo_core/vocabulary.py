@@ -40,7 +40,9 @@ class Vocabulary:
                 raise BundleError(f"line {number} repeats {token!r} of line {ids[token] + 1}; a vocabulary has each token once")
             ids[token] = number - 1
         if missing := [token for token in SPECIAL_TOKENS if token not in ids]:
-            raise BundleError(f"has no line {missing[0]}; a vocabulary needs {', '.join(SPECIAL_TOKENS)}, best as its first lines")
+            raise BundleError(
+                f"has no line {missing[0]}; a vocabulary needs {', '.join(SPECIAL_TOKENS)}, best as its first lines"
+            )
         object.__setattr__(self, "_ids", ids)
 
     def __len__(self) -> int:

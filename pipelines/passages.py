@@ -122,7 +122,9 @@ def split_heldout(units: Sequence[TextUnit], every: int) -> tuple[list[TextUnit]
     plain = sorted({unit.text_range for unit in units if unit.text_range.stop is not None}, key=lambda r: (r.source, r.start))
     held = set(plain[every // 2 :: every] or plain[1:2])
     if not held:
-        raise ConfigError(f"less than {2 * RANGE_BYTES // 1024} kB of plain text, so none can be held out; name a text with --heldout")
+        raise ConfigError(
+            f"less than {2 * RANGE_BYTES // 1024} kB of plain text, so none can be held out; name a text with --heldout"
+        )
     heldout = [unit for unit in units if unit.text_range in held and unit.repeat == 0]
     return [unit for unit in units if unit.text_range not in held], heldout
 

@@ -102,7 +102,9 @@ class Checkpoints:
             last = self.latest()
             kept = "no checkpoint was written before" if last is None else f"the checkpoint of step {last} is whole"
             reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
-            raise BundleError(f"checkpoint can't be written ({reason}); {kept}: make room and go on with --resume", str(path)) from error
+            raise BundleError(
+                f"checkpoint can't be written ({reason}); {kept}: make room and go on with --resume", str(path)
+            ) from error
 
     def _steps(self) -> list[int]:
         names = [path.name for path in self._folder.iterdir()] if self._folder.is_dir() else []
@@ -138,7 +140,11 @@ def _load(path: Path) -> State:
     try:
         state: State = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
-        raise BundleError("is missing; the checkpoint was made by another number of processes, or is damaged", str(path)) from error
+        raise BundleError(
+            "is missing; the checkpoint was made by another number of processes, or is damaged", str(path)
+        ) from error
     except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
-        raise BundleError(f"is damaged: {str(error).splitlines()[0]}; delete its folder to go on from the one before", str(path)) from error
+        raise BundleError(
+            f"is damaged: {str(error).splitlines()[0]}; delete its folder to go on from the one before", str(path)
+        ) from error
     return state

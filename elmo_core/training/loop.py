@@ -16,7 +16,7 @@ from elmo_core.errors import BundleError
 from elmo_core.training.checkpoints import Checkpoints, State, check_same
 from elmo_core.training.config import TrainingConfig
 from elmo_core.training.guard import Guard, Verdict
-from elmo_core.training.model import LanguageModel, LaneState
+from elmo_core.training.model import LaneState, LanguageModel
 from elmo_core.training.perplexity import Perplexity
 from elmo_core.training.windows import Windows
 
@@ -160,14 +160,13 @@ class Trainer:
         self.step += 1
         torch.manual_seed(hash((config.seed, self.step, self._fabric.global_rank)))
         self._model.train()
-        ways, state = self._model(
-            window.characters, window.inputs, window.targets, window.keep, window.n_targets, self._state
-        )
+        ways, state = self._model(window.characters, window.inputs, window.targets, window.keep, window.n_targets, self._state)
         self._fabric.backward(ways.mean())
         if self._frozen and progress < config.freeze_share:
             self._module.bilm.zero_grad(set_to_none=True)
-        norm = float(self._fabric.clip_gradients(self._model, self._optimizer, max_norm=config.clip_norm, error_if_nonfinite=False))
-        forward, backward = (self._fabric.all_reduce(ways.detach(), reduce_op="mean")).tolist()
+        clipped = self._fabric.clip_gradients(self._model, self._optimizer, max_norm=config.clip_norm, error_if_nonfinite=False)
+        norm = float(cast(Tensor, clipped))
+        forward, backward = cast(Tensor, self._fabric.all_reduce(ways.detach(), reduce_op="mean")).tolist()
         verdict = self._guard.judge((forward + backward) / 2, norm)
         if verdict == "good":
             self._optimizer.step()

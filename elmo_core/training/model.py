@@ -11,7 +11,6 @@ from elmo_core.lstm import LstmState
 from elmo_core.training.objective import Softmax, draw_candidates
 from elmo_core.training.windows import IGNORED
 
-
 LaneState = tuple[Tensor, Tensor, Tensor, Tensor]
 """Hidden and cell of the forward direction, hidden and cell of the backward one; shapes as in `LstmState`."""
 

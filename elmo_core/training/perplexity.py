@@ -170,9 +170,7 @@ def run_sentences(bilm: BiLM, sentences: Sequence[Sequence[str]], state: BiLMSta
         outputs, after = lstm(vectors[inputs], plan.active, before.select(lanes))
         tops.append(outputs[-1])
         states.append(after.select(lanes.argsort()))
-    return SentenceRun(
-        torch.stack(tops), torch.from_numpy(plan.sentence), torch.from_numpy(plan.position), BiLMState(*states)
-    )
+    return SentenceRun(torch.stack(tops), torch.from_numpy(plan.sentence), torch.from_numpy(plan.position), BiLMState(*states))
 
 
 def _targets_in_order(run: SentenceRun, targets: list[list[int]], last: int, *, is_backward: bool) -> Tensor:
@@ -182,8 +180,8 @@ def _targets_in_order(run: SentenceRun, targets: list[list[int]], last: int, *, 
 
 
 def _sum_losses(softmax: Softmax, hidden: Tensor, targets: Tensor) -> float:
-    chunks = zip(hidden.split(SOFTMAX_ROWS), targets.split(SOFTMAX_ROWS), strict=True)
-    return sum(float(softmax.losses(h, t).double().sum()) for h, t in chunks)
+    cuts = [slice(start, start + SOFTMAX_ROWS) for start in range(0, len(targets), SOFTMAX_ROWS)]
+    return sum(float(softmax.losses(hidden[cut], targets[cut]).double().sum()) for cut in cuts)
 
 
 def _batches(sentences: Iterable[Sequence[str]]) -> Iterator[list[Sequence[str]]]:

@@ -44,8 +44,8 @@ def test_a_step_is_the_formula(changes: dict[str, object]) -> None:
     rng = np.random.default_rng(0)
     x, hidden, cell = (rng.standard_normal((3, n)) for n in (8, 8, layer.config.cell_size))
     tensors = [torch.tensor(array, dtype=torch.float32) for array in (x, hidden, cell)]
-    actual = layer.step(layer.project_inputs(tensors[0]), tensors[1], tensors[2])
-    for got, expected in zip(actual, _step_by_hand(layer, x, hidden, cell), strict=True):
+    _, state = layer(tensors[0], [3], LstmState(tensors[1][None], tensors[2][None]))
+    for got, expected in zip((state.hidden[0], state.cell[0]), _step_by_hand(layer, x, hidden, cell), strict=True):
         np.testing.assert_allclose(got.detach().numpy(), expected, rtol=0, atol=1e-5)
 
 
@@ -53,7 +53,8 @@ def test_small_clips_are_reached() -> None:
     layer = _stack(cell_clip=0.1, proj_clip=0.005).layers[0]
     assert isinstance(layer, LstmLayer)
     x, hidden, cell = (torch.randn(3, n, generator=torch.Generator().manual_seed(n)) for n in (8, 8, 24))
-    hidden, cell = layer.step(layer.project_inputs(x), hidden, cell)
+    _, state = layer(x, [3], LstmState(hidden[None], cell[None]))
+    hidden, cell = state.hidden, state.cell
     assert (hidden.abs().max().item(), cell.abs().max().item()) == (pytest.approx(0.005), pytest.approx(0.1))
 
 
