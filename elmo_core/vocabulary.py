@@ -106,12 +106,12 @@ class TokenCounter:
     max_error: int = 0
     counts: dict[str, int] = field(default_factory=dict)
 
-    def add(self, tokens: Sequence[str]) -> None:
-        """Count the tokens of a sentence."""
-        self.n_tokens += len(tokens)
+    def add(self, tokens: Sequence[str], weight: int = 1) -> None:
+        """Count the tokens of a sentence, so many times."""
+        self.n_tokens += weight * len(tokens)
         counts = self.counts
         for token in tokens:
-            counts[token] = counts.get(token, 0) + 1
+            counts[token] = counts.get(token, 0) + weight
         while len(counts) > self.max_distinct:
             self.max_error += 1
             counts = self.counts = {token: count for token, count in counts.items() if count > self.max_error}

@@ -32,7 +32,7 @@ from pipelines.shards import Compression
 if TYPE_CHECKING:
     from elmo_core.training.config import TrainingConfig
     from elmo_core.training.perplexity import Perplexity
-    from pipelines.training import TrainingReport
+    from pipelines.trainingrun import TrainingReport
 
 SHOWN_REJECTS = 3
 DONE, FAILED, WRONG_CALL, TOO_MANY_REJECTS = 0, 1, 2, 3
@@ -242,7 +242,8 @@ def vocab(inputs: tuple[str, ...], output: Path, max_words: int | None, min_coun
         elmo vocab corpus/*.txt --output vocabulary.txt --max-words 50000
         elmo vocab sentences.txt.gz --format lines --output vocabulary.txt --min-count 3
     """
-    from pipelines.training import TextOptions, count_vocabulary
+    from pipelines.counting import count_vocabulary
+    from pipelines.textunits import TextOptions
 
     counter = count_vocabulary(inputs, TextOptions(**text))
     vocabulary = counter.vocabulary(max_words=max_words, min_count=min_count)
@@ -303,7 +304,9 @@ def train(inputs: tuple[str, ...], config: str, as_json: bool, **options: Any) -
         torchrun --nproc-per-node 8 -m pipelines.cli train corpus/*.txt --output my_elmo --config original
     """
     from elmo_core.training.recipes import load_recipe
-    from pipelines.training import RunOptions, TextOptions, pretrain
+    from pipelines.textunits import TextOptions
+    from pipelines.training import pretrain
+    from pipelines.trainingrun import RunOptions
 
     recipe = load_recipe(config)
     training, run, text = _split_options(options, recipe.training)
@@ -324,8 +327,9 @@ def finetune(inputs: tuple[str, ...], model: str, as_json: bool, **options: Any)
         elmo finetune domain/*.txt --model my_elmo --output my_domain_elmo
     """
     from elmo_core.training.config import FINETUNING
-    from pipelines.training import RunOptions, TextOptions
+    from pipelines.textunits import TextOptions
     from pipelines.training import finetune as run_finetuning
+    from pipelines.trainingrun import RunOptions
 
     training, run, text = _split_options(options, FINETUNING)
     report = run_finetuning(RunOptions(inputs=inputs, **run), TextOptions(**text), training, model)
@@ -346,7 +350,7 @@ def perplexity(inputs: tuple[str, ...], model: str, initial_state: str, device: 
     Examples:
         elmo perplexity heldout/*.txt --model my_elmo
     """
-    from pipelines.training import TextOptions
+    from pipelines.textunits import TextOptions
     from pipelines.training import perplexity as measure
 
     measured = measure(inputs, TextOptions(**text), model=model, device=device, warm=initial_state == "warm")

@@ -2,131 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final, cast
 
 import numpy as np
 
-from elmo_core import ConfigError, CorpusError, Tokenizer
 from elmo_core.training.windows import Passage, measure_passage
-from pipelines import storage
-from pipelines.corpus import Format, TextRange, decode_record, plan_ranges, read_ranges
-from pipelines.rejects import Reject
+from pipelines.textunits import TextSource, TextUnit
 
-RANGE_BYTES: Final = 2**17
-"""Bytes of text that are read and tokenized at once."""
 PASSAGE_POSITIONS: Final = 1000
 """Positions after which a passage ends with its sentence: long against a window, short against a range."""
 BUFFER_PASSAGES: Final = 256
 """Passages among which the next one is drawn: some 20 MB, and about 16 ranges of text."""
-
-
-@dataclass(frozen=True, slots=True)
-class TextUnit:
-    """A part of a source that is read from its beginning.
-
-    Args:
-        text_range: What is read.
-        n_bytes: Of it, as stored.
-        repeat: Which time of the epoch; inputs that are named twice are read twice.
-    """
-
-    text_range: TextRange
-    n_bytes: int
-    repeat: int
-
-
-@dataclass(frozen=True, slots=True)
-class TextSource:
-    """How text is read.
-
-    Args:
-        format: `lines` or `text`.
-        tokenizer: Cuts it.
-        encoding: Of the bytes.
-    """
-
-    format: Format
-    tokenizer: Tokenizer
-    encoding: str
-
-    def sentences(self, text_range: TextRange, *, skip_ranges: int = 0) -> Iterator[list[list[str]]]:
-        """The sentences of each range of a unit.
-
-        Args:
-            text_range: A range of a plain source, or a compressed one whole.
-            skip_ranges: Ranges that are passed over untokenized.
-
-        Raises:
-            CorpusError: The source can't be read, or a record isn't valid in the encoding.
-        """
-        for owned in islice(read_ranges(text_range), skip_ranges, None):
-            found: list[list[str]] = []
-            for record in owned.records:
-                text = decode_record(record, text_range.source, self.encoding)
-                if isinstance(text, Reject):
-                    raise CorpusError(
-                        f"byte {text.offset}: {text.reason} ({text.detail}); name its encoding with --encoding, or mend it",
-                        text_range.source,
-                    )
-                cut = self.tokenizer.tokenize(text, is_prose=self.format == "text")
-                found += [list(sentence.tokens) for sentence in cut if sentence.tokens]
-            yield found
-
-
-def plan_units(inputs: Sequence[str]) -> list[TextUnit]:
-    """Cut inputs into units; an input that is named more than once is read so often in an epoch.
-
-    Args:
-        inputs: Files or globs.
-
-    Raises:
-        ConfigError: One matches nothing.
-        CorpusError: A file can't be read or is empty.
-    """
-    if not inputs:
-        raise ConfigError("no input was given; name files or globs")
-    n_seen: dict[str, int] = {}
-    units: list[TextUnit] = []
-    for file in (file for pattern in inputs for file in storage.expand(pattern)):
-        if not file.n_bytes:
-            raise CorpusError("is empty; leave it out", file.uri)
-        repeat = n_seen.get(file.uri, 0)
-        n_seen[file.uri] = repeat + 1
-        for text_range in plan_ranges(file, RANGE_BYTES):
-            n_bytes = file.n_bytes if text_range.stop is None else text_range.stop - text_range.start
-            units.append(TextUnit(text_range, n_bytes, repeat))
-    return units
-
-
-def digest_units(units: Sequence[TextUnit]) -> str:
-    """SHA-256 of what is to be read: sources, ranges and versions."""
-    digest = hashlib.sha256()
-    for unit in units:
-        digest.update(f"{unit.text_range} {unit.repeat}\n".encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()
-
-
-def split_heldout(units: Sequence[TextUnit], every: int) -> tuple[list[TextUnit], list[TextUnit]]:
-    """Set aside every so many units of plain text, each time that their source is named.
-
-    Returns:
-        Units to train on, and units held out, each of these once.
-
-    Raises:
-        ConfigError: There is too little plain text for that.
-    """
-    plain = sorted({unit.text_range for unit in units if unit.text_range.stop is not None}, key=lambda r: (r.source, r.start))
-    held = set(plain[every // 2 :: every] or plain[1:2])
-    if not held:
-        raise ConfigError(
-            f"less than {2 * RANGE_BYTES // 1024} kB of plain text, so none can be held out; name a text with --heldout"
-        )
-    heldout = [unit for unit in units if unit.text_range in held and unit.repeat == 0]
-    return [unit for unit in units if unit.text_range not in held], heldout
 
 
 class SourcePassages:

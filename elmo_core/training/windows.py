@@ -110,7 +110,7 @@ class Windows:
     ) -> None:
         self._passages = passages
         self._vocabulary = vocabulary
-        self._n_lanes, self._n_steps = n_lanes, n_steps
+        self.n_lanes, self._n_steps = n_lanes, n_steps
         self._max_characters = max_characters_per_token
         self._reset_probability = reset_probability
         self._seed = seed
@@ -119,7 +119,7 @@ class Windows:
 
     def next(self) -> Window | None:
         """The next window; None when no lane has anything left to read."""
-        shape = (2, self._n_steps, self._n_lanes)
+        shape = (2, self._n_steps, self.n_lanes)
         inputs, targets = np.zeros(shape, dtype=np.int64), np.full(shape, IGNORED, dtype=np.int64)
         starts = np.zeros(shape[1:], dtype=bool)
         rows: dict[str, int] = {}
@@ -140,7 +140,7 @@ class Windows:
 
     def empty(self) -> Window:
         """A window with nothing to predict, for a process whose text ended before the others'."""
-        shape = (2, self._n_steps, self._n_lanes)
+        shape = (2, self._n_steps, self.n_lanes)
         return Window(
             characters=torch.from_numpy(charids.encode_tokens([BOS], self._max_characters)),
             inputs=torch.zeros(shape, dtype=torch.int64),
