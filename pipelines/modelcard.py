@@ -62,27 +62,31 @@ def describe_training(
 def render_card(bundle: Bundle) -> str:
     """The same for people, as Markdown."""
     training: Mapping[str, Any] = bundle.training
-    lstm = bundle.config.lstm
-    heldout = training["heldout"]
-    corpus = training["corpus_bytes"]
-    files = "\n".join(f"| {name} | {n_bytes / 1e6:.2f} |" for name, n_bytes in corpus.items())
+    lstm, n_filters = bundle.config.lstm, bundle.config.char_cnn.n_filters
+    heldout, corpus = training["heldout"], training["corpus_bytes"]
+    versions = ", ".join(f"{name} {release}" for name, release in training["versions"].items())
     values = ", ".join(f"{name} {value}" for name, value in training["configuration"].items())
-    return f"""# A biLM
-
-{bundle.config.n_layers} layers of width {bundle.config.width}: {lstm.n_layers} LSTM layers of {lstm.cell_size} cells projected to
-{lstm.projection_size} in each direction, over a character CNN of {bundle.config.char_cnn.n_filters} filters. Hash `{bundle.hash}`.
-
-- Trained for {training["steps"]:,} steps on {training["tokens"]:,} tokens in each direction; the weights are those of step
-  {training["best_step"]:,}, the best on the held-out text. Softmax of {training["vocabulary"]:,} words: {training["softmax"]}.
-- Held-out perplexity, mean of both directions, each sentence alone: {heldout["perplexity_from_zeros"]} from zeros,
-  {heldout["perplexity_from_warm_state"]} from the warm state, on {heldout["tokens"]:,} tokens of which {heldout["unknown_share"]:.2%} are unknown words.
-- Text format `{training["format"]}`, tokenizer `{training["tokenizer"]}`.
-- Licence of the corpus: {training["licence"] or "not stated"}.
-- Made {training["created"]} with {", ".join(f"{name} {release}" for name, release in training["versions"].items())}.
-
-Configuration: {values}.
-
-| corpus | MB an epoch |
-| --- | --- |
-{files}
-"""
+    lines = [
+        "# A biLM",
+        "",
+        f"{bundle.config.n_layers} layers of width {bundle.config.width}: a character CNN of {n_filters} filters, then",
+        f"{lstm.n_layers} LSTM layers of {lstm.cell_size} cells projected to {lstm.projection_size} in each direction.",
+        f"Hash `{bundle.hash}`.",
+        "",
+        f"- Trained for {training['steps']:,} steps on {training['tokens']:,} tokens in each direction; the weights are",
+        f"  those of step {training['best_step']:,}, the best on the held-out text.",
+        f"- Softmax of {training['vocabulary']:,} words: {training['softmax']}.",
+        "- Held-out perplexity, mean of both directions, each sentence alone:",
+        f"  {heldout['perplexity_from_zeros']} from zeros, {heldout['perplexity_from_warm_state']} from the warm state,",
+        f"  on {heldout['tokens']:,} tokens of which {heldout['unknown_share']:.2%} are unknown words.",
+        f"- Text format `{training['format']}`, tokenizer `{training['tokenizer']}`.",
+        f"- Licence of the corpus: {training['licence'] or 'not stated'}.",
+        f"- Made {training['created']} with {versions}.",
+        "",
+        f"Configuration: {values}.",
+        "",
+        "| corpus | MB an epoch |",
+        "| --- | --- |",
+        *(f"| {name} | {n_bytes / 1e6:.2f} |" for name, n_bytes in corpus.items()),
+    ]
+    return "\n".join(lines) + "\n"

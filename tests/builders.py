@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from elmo_core import BiLMConfig, BiLMState, Bundle, CharCnnConfig, LstmConfig, LstmState, initialize_bilm
+from elmo_core.training.windows import Passage
 from pipelines.layers import LayerSelection
 from pipelines.manifest import Recipe, ShardReport
 
@@ -91,3 +92,29 @@ def make_report(**changes: Any) -> ShardReport:
         n_bytes=1000,
     )
     return replace(report, **changes)
+
+
+class ListPassages:
+    """Passages from a list, for tests of what reads them."""
+
+    def __init__(self, passages: list[Passage]) -> None:
+        self._passages = passages
+        self._n_given = 0
+
+    @property
+    def progress(self) -> float:
+        """Share that was given out."""
+        return self._n_given / len(self._passages)
+
+    def next(self) -> Passage | None:
+        """The next one."""
+        self._n_given += 1
+        return self._passages[self._n_given - 1] if self._n_given <= len(self._passages) else None
+
+    def state_dict(self) -> dict[str, object]:
+        """How many were given out."""
+        return {"n_given": self._n_given}
+
+    def load_state_dict(self, state: dict[str, object]) -> None:
+        """Go on after so many."""
+        self._n_given = state["n_given"]  # type: ignore[assignment]

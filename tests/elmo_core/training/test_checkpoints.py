@@ -1,0 +1,74 @@
+"""Checkpoints: whole or not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from elmo_core import BundleError, ConfigError
+from elmo_core.training.checkpoints import Checkpoints, check_same
+
+
+def _save(checkpoints: Checkpoints, step: int) -> None:
+    checkpoints.begin(step)
+    checkpoints.write(step, {"weights": torch.full((3,), float(step))}, {"lanes": [[["a", "b"]], 1]})
+    checkpoints.publish(step)
+
+
+def test_what_was_saved_comes_back(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    _save(checkpoints, 5)
+    shared, own = checkpoints.load(5)
+    assert shared["weights"].tolist() == [5.0] * 3
+    assert own == {"lanes": [[["a", "b"]], 1]}
+
+
+def test_the_newest_two_are_kept(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    for step in (1, 20, 300):
+        _save(checkpoints, step)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000020", "step-00000300"]
+    assert checkpoints.latest() == 300
+
+
+def test_one_that_was_not_published_does_not_count_and_goes(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    _save(checkpoints, 1)
+    checkpoints.begin(2)
+    checkpoints.write(2, {"weights": torch.zeros(3)}, {})
+    assert Checkpoints(tmp_path).latest() == 1
+    _save(checkpoints, 3)
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_a_disk_that_fills_leaves_the_last_one(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    _save(checkpoints, 1)
+    checkpoints.begin(2)
+    (tmp_path / "step-00000002.tmp" / "model.pt").symlink_to("/dev/full")
+    with pytest.raises(BundleError, match="the checkpoint of step 1 is whole: make room and go on with --resume"):
+        checkpoints.write(2, {"weights": torch.zeros(100_000)}, {})
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
+
+
+def test_a_damaged_one_is_told(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    _save(checkpoints, 1)
+    path = tmp_path / "step-00000001" / "model.pt"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(BundleError, match="is damaged") as caught:
+        checkpoints.load(1)
+    assert caught.value.where == str(path)
+
+
+def test_one_of_another_number_of_processes_is_told(tmp_path: Path) -> None:
+    _save(Checkpoints(tmp_path), 1)
+    with pytest.raises(BundleError, match="another number of processes"):
+        Checkpoints(tmp_path, rank=1).load(1)
+
+
+def test_other_options_are_told() -> None:
+    with pytest.raises(ConfigError, match=r"'training\.seed' was 1 when the checkpoint was written and is 2 now"):
+        check_same("checkpoint", {"training.seed": 1, "tokenizer": "x"}, {"training.seed": 2, "tokenizer": "x"})
