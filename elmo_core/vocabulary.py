@@ -69,8 +69,15 @@ class Vocabulary:
         return [get(token, unknown) for token in tokens]
 
     def save(self, path: Path) -> None:
-        """Write one token a line, in UTF-8."""
-        path.write_text("".join(f"{token}\n" for token in self.tokens), encoding="utf-8", newline="\n")
+        """Write one token a line, in UTF-8.
+
+        Raises:
+            BundleError: The file can't be written.
+        """
+        try:
+            path.write_text("".join(f"{token}\n" for token in self.tokens), encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise BundleError(f"can't be written: {error.strerror}", str(path)) from error
 
 
 def read_vocabulary(path: Path) -> Vocabulary:

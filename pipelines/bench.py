@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from elmo_core import CorpusError, load_embedder, load_tokenizer
+from elmo_core import CorpusError, load_embedder
 from elmo_core.embedder import Device, Precision
 from elmo_core.speed import SpeedReport, measure_speed
 from pipelines import storage
-from pipelines.corpus import Format, decode_record, plan_ranges, read_ranges
-from pipelines.rejects import Reject
+from pipelines.corpus import Format
+from pipelines.textunits import TextOptions, plan_units
 
 SAMPLE: Final = str(Path(__file__).parent / "samples" / "english.txt")
-_STRIDE: Final = 2**20
 
 
 def bench(
@@ -36,9 +35,10 @@ def bench(
         CorpusError: A source can't be read, or there is no token in any.
         BundleError: The model can't be used.
     """
+    source = TextOptions(format=format, tokenizer=tokenizer).source()
     sentences: list[Sequence[str]] = []
     n_tokens = 0
-    for tokens in _read_sentences(inputs, format, tokenizer):
+    for tokens in (s for unit in plan_units(inputs) for found in source.sentences(unit.text_range) for s in found):
         sentences.append(tokens)
         n_tokens += len(tokens)
         if n_tokens >= max_tokens:
@@ -48,14 +48,3 @@ def bench(
     with storage.local_folder(model) as folder:
         embedder = load_embedder(folder, device=device, precision=precision)
     return measure_speed(embedder, sentences)
-
-
-def _read_sentences(inputs: Sequence[str], format: Format, tokenizer_name: str) -> Iterator[Sequence[str]]:
-    tokenizer = load_tokenizer(tokenizer_name)
-    for file in (file for pattern in inputs for file in storage.expand(pattern)):
-        for text_range in plan_ranges(file, _STRIDE):
-            for owned in read_ranges(text_range):
-                for record in owned.records:
-                    text = decode_record(record, file.uri, "utf-8")
-                    if not isinstance(text, Reject):
-                        yield from (s.tokens for s in tokenizer.tokenize(text, is_prose=format == "text") if s.tokens)

@@ -121,7 +121,7 @@ def _read_ranges(text_range: TextRange) -> Iterator[RangeRecords]:
             return
         try:
             yield from _cut(_decompress(stored, text_range.compression), text_range.stride)
-        except (ZstdError, lzma.LZMAError, zlib.error, OSError, ValueError) as error:
+        except (ZstdError, lzma.LZMAError, zlib.error, EOFError, OSError, ValueError) as error:
             raise CorpusError(f"is damaged: {error}", text_range.source) from error
 
 

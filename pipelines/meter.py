@@ -22,26 +22,26 @@ class Meter:
 
     def __init__(self, trainer: Trainer, curves: Curves) -> None:
         self._trainer, self._curves = trainer, curves
-        self.share = 0.0
         self._began, self._n_before = time.monotonic(), trainer.n_targets
+        self._rate = 0.0
         self._losses: list[tuple[float, float]] = []
         self._perplexity = ""
 
     def step(self, report: StepReport, view: ProgressView) -> None:
         """Show a step, and keep the mean of every few."""
-        self.share = report.progress
         self._losses.append((report.forward_loss, report.backward_loss))
-        rate = (self._trainer.n_targets - self._n_before) / (time.monotonic() - self._began)
         forward, backward = (sum(way) / len(way) for way in zip(*self._losses, strict=True))
-        figures = f"step {report.step}, loss {(forward + backward) / 2:.3f}, {self._perplexity}{rate:,.0f} tokens/s"
+        figures = f"step {report.step}, loss {(forward + backward) / 2:.3f}, {self._perplexity}{self._rate:,.0f} tokens/s"
         view.show(report.progress, figures)
         if report.step % LOG_STEPS == 0:
+            self._rate = (self._trainer.n_targets - self._n_before) / (time.monotonic() - self._began)
+            self._began, self._n_before = time.monotonic(), self._trainer.n_targets
             values = {
                 "loss/forward": forward,
                 "loss/backward": backward,
                 "gradient_norm": report.norm,
                 "learning_rate": report.learning_rate,
-                "tokens_per_second": rate,
+                "tokens_per_second": self._rate,
             }
             self._curves.add(report.step, values)
             self._losses = []

@@ -44,14 +44,17 @@ class SourcePassages:
         self._n_drawn = 0
         self._buffer: list[Passage] = []
         self._bytes_done = 0
+        self._n_given = 0  # positions
+        self._n_buffered = 0  # positions
         self._order = self._draw_order()
         self._reading = self._read()
 
     @property
     def progress(self) -> float:
-        """Share of all epochs' bytes that was read."""
+        """Share of all epochs' bytes that was read, less what waits in the buffer."""
         n_bytes = sum(unit.n_bytes for unit in self._units) * self._epochs / self._n_ranks
-        return min(1.0, self._bytes_done / max(1.0, n_bytes))
+        read = min(1.0, self._bytes_done / max(1.0, n_bytes))
+        return read * self._n_given / max(1, self._n_given + self._n_buffered)
 
     def next(self) -> Passage | None:
         """The next passage; None at the end.
@@ -59,14 +62,18 @@ class SourcePassages:
         Raises:
             CorpusError: A source can't be read.
         """
-        while len(self._buffer) < BUFFER_PASSAGES and (passage := next(self._reading, None)) is not None:
-            self._buffer.append(passage)
+        while len(self._buffer) < BUFFER_PASSAGES and (read := next(self._reading, None)) is not None:
+            self._buffer.append(read)
+            self._n_buffered += measure_passage(read)
         if not self._buffer:
             return None
         drawn = int(np.random.default_rng((self._seed, self._rank, self._n_drawn)).integers(len(self._buffer)))
         self._n_drawn += 1
         self._buffer[drawn], self._buffer[-1] = self._buffer[-1], self._buffer[drawn]
-        return self._buffer.pop()
+        passage = self._buffer.pop()
+        self._n_buffered -= measure_passage(passage)
+        self._n_given += measure_passage(passage)
+        return passage
 
     def state_dict(self) -> dict[str, object]:
         """Where it stands; the buffer's text is in it."""
@@ -77,6 +84,7 @@ class SourcePassages:
             "passage": self._passage,
             "n_drawn": self._n_drawn,
             "bytes_done": self._bytes_done,
+            "n_given": self._n_given,
             "buffer": list(self._buffer),
         }
 
@@ -85,8 +93,9 @@ class SourcePassages:
         self._epoch, self._unit, self._range, self._passage = (
             cast(int, state[name]) for name in ("epoch", "unit", "range", "passage")
         )
-        self._n_drawn, self._bytes_done = cast(int, state["n_drawn"]), cast(int, state["bytes_done"])
+        self._n_drawn, self._bytes_done, self._n_given = (cast(int, state[name]) for name in ("n_drawn", "bytes_done", "n_given"))
         self._buffer = list(cast("list[Passage]", state["buffer"]))
+        self._n_buffered = sum(measure_passage(passage) for passage in self._buffer)
         self._order = self._draw_order()
         self._reading = self._read()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 LINE_SECONDS: Final = 30.0
 """Between two lines where there is no terminal."""
+RECENT_SHOWS: Final = 200
+"""Calls of `show` from whose pace the time left is judged."""
 
 _logger = logging.getLogger(__name__)
 
@@ -23,14 +26,13 @@ class ProgressView:
     Args:
         title: What is being done.
         live: Whether a bar is drawn; lines otherwise.
-        start: Share that was done before, from which time left isn't judged.
     """
 
-    def __init__(self, title: str, *, live: bool | None = None, start: float = 0.0) -> None:
+    def __init__(self, title: str, *, live: bool | None = None) -> None:
         self._title = title
         self._live = sys.stderr.isatty() if live is None else live
-        self._start, self._began = start, time.monotonic()
-        self._last_line = self._began - LINE_SECONDS
+        self._last_line = time.monotonic() - LINE_SECONDS
+        self._recent: deque[tuple[float, float]] = deque(maxlen=RECENT_SHOWS)
         self._bar: Progress | None = None
 
     def __enter__(self) -> ProgressView:
@@ -59,16 +61,18 @@ class ProgressView:
             share: Of the whole, from 0 to 1.
             figures: As people read them.
         """
+        now = time.monotonic()
+        self._recent.append((now, share))
         text = f"{figures}, {show_seconds(self._seconds_left(share))} left"
         if self._bar is not None:
             self._bar.update(self._task, completed=share, figures=text)
-        elif time.monotonic() - self._last_line >= LINE_SECONDS:
-            self._last_line = time.monotonic()
+        elif now - self._last_line >= LINE_SECONDS:
+            self._last_line = now
             _logger.info("%s %.1f %%: %s", self._title, 100 * share, text)
 
     def _seconds_left(self, share: float) -> float:
-        done = share - self._start
-        return (time.monotonic() - self._began) / done * (1 - share) if done > 0 else float("inf")
+        (then, before), (now, _) = self._recent[0], self._recent[-1]
+        return (now - then) / (share - before) * (1 - share) if share > before else float("inf")
 
 
 def show_seconds(seconds: float) -> str:

@@ -15,6 +15,7 @@ from typing import BinaryIO, Final, cast
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
+from fsspec.utils import get_protocol
 
 from elmo_core import ConfigError, CorpusError, ElmoError, ShardError
 
@@ -41,6 +42,11 @@ def absolute(uri: str) -> str:
     """
     fs, path = _resolve(uri)
     return cast(str, fs.unstrip_protocol(path))
+
+
+def is_local(uri: str) -> bool:
+    """Whether a place is on this machine's disks."""
+    return get_protocol(uri) in LocalFileSystem.protocol
 
 
 def join(uri: str, *parts: str) -> str:
@@ -87,7 +93,7 @@ def open_input(uri: str) -> Iterator[BinaryIO]:
         # Remote files know neither readline(limit) nor small reads without a cost.
         with io.BufferedReader(raw, _BUFFER_BYTES) as stream:
             yield stream
-    except (OSError, EOFError) as error:
+    except OSError as error:
         raise CorpusError(f"can't be read: {_reason(error)}", uri) from error
 
 

@@ -56,18 +56,19 @@ class TextSource:
         Raises:
             CorpusError: The source can't be read, or a record isn't valid in the encoding.
         """
+        for texts in self.texts(text_range, skip_ranges=skip_ranges):
+            cut = (s for text in texts for s in self.tokenizer.tokenize(text, is_prose=self.format == "text"))
+            yield [list(sentence.tokens) for sentence in cut if sentence.tokens]
+
+    def texts(self, text_range: TextRange, *, skip_ranges: int = 0) -> Iterator[list[str]]:
+        """The decoded records of each range of a unit; arguments and errors as for `sentences`."""
         for owned in islice(read_ranges(text_range), skip_ranges, None):
-            found: list[list[str]] = []
-            for record in owned.records:
-                text = decode_record(record, text_range.source, self.encoding)
+            decoded = [decode_record(record, text_range.source, self.encoding) for record in owned.records]
+            for text in decoded:
                 if isinstance(text, Reject):
-                    raise CorpusError(
-                        f"byte {text.offset}: {text.reason} ({text.detail}); name its encoding with --encoding, or mend it",
-                        text_range.source,
-                    )
-                cut = self.tokenizer.tokenize(text, is_prose=self.format == "text")
-                found += [list(sentence.tokens) for sentence in cut if sentence.tokens]
-            yield found
+                    problem = f"byte {text.offset}: {text.reason} ({text.detail})"
+                    raise CorpusError(f"{problem}; name its encoding with --encoding, or mend it", text_range.source)
+            yield [text for text in decoded if isinstance(text, str)]
 
 
 def plan_units(inputs: Sequence[str]) -> list[TextUnit]:
@@ -144,6 +145,28 @@ class TextOptions:
         """
         name = self.tokenizer or ("spacy:en" if self.format == "text" else "whitespace")
         return TextSource(self.format, load_tokenizer(name), check_encoding(self.encoding))
+
+
+def check_units(units: Sequence[TextUnit], source: TextSource) -> None:
+    """Read every unit once, untokenized.
+
+    Raises:
+        CorpusError: One is damaged, or not valid in the encoding.
+    """
+    for text_range in {unit.text_range: None for unit in units}:
+        for _ in source.texts(text_range):
+            pass
+
+
+def check_apart(units: Sequence[TextUnit], heldout: Sequence[TextUnit]) -> None:
+    """Hold the held-out sources against the others.
+
+    Raises:
+        ConfigError: One is among the inputs.
+    """
+    sources = {unit.text_range.source for unit in units}
+    if both := sorted({unit.text_range.source for unit in heldout} & sources):
+        raise ConfigError("is an input and held out; what a model was trained on doesn't measure it", both[0])
 
 
 def sample_sentences(units: Sequence[TextUnit], source: TextSource, n_tokens: int) -> list[list[str]]:

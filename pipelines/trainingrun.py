@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import torch
-from lightning_fabric import Fabric
 
-from elmo_core import BiLMState, Bundle, ConfigError, CorpusError
+from elmo_core import BiLMState, Bundle, CorpusError
 from elmo_core.bundle import Head
 from elmo_core.embedder import Device, resolve_device
 from elmo_core.training.checkpoints import Checkpoints
@@ -23,15 +21,17 @@ from elmo_core.training.model import LanguageModel
 from elmo_core.training.perplexity import WARM_LANES, WARM_SENTENCES, Perplexity, make_warm_state, measure_perplexity
 from elmo_core.training.windows import Windows
 from elmo_core.vocabulary import Vocabulary, read_vocabulary
-from pipelines import storage
 from pipelines.counting import count_vocabulary
 from pipelines.curves import Curves
+from pipelines.launch import TRAINING_FOLDER, launch, prepare_output
 from pipelines.meter import Meter
 from pipelines.modelcard import CARD_FILE, describe_training, render_card
 from pipelines.passages import SourcePassages
 from pipelines.progress import ProgressView, show_seconds
 from pipelines.textunits import (
     TextOptions,
+    check_apart,
+    check_units,
     digest_units,
     first_sentences,
     measure_density,
@@ -40,8 +40,6 @@ from pipelines.textunits import (
     split_heldout,
 )
 
-TRAINING_FOLDER: Final = "training"
-"""Beside the bundle's own files: checkpoints, curves, vocabulary of the run."""
 HELDOUT_EVERY: Final = 50
 """One range of so many is held out where no held-out text is named."""
 DEFAULT_MAX_WORDS: Final = 50_000
@@ -107,14 +105,15 @@ class TrainingRun:
     def __init__(self, options: RunOptions, text: TextOptions, config: TrainingConfig) -> None:
         self._options, self._text, self._config = options, text, config
         self._source = text.source()
-        self._output = _local_output(options)
+        self._output = prepare_output(options.output, resume=options.resume)
         self._folder = self._output / TRAINING_FOLDER
         units = plan_units(options.inputs)
         if options.heldout:
             self._units, heldout = units, plan_units(options.heldout)
+            check_apart(units, heldout)
         else:
             self._units, heldout = split_heldout(units, HELDOUT_EVERY)
-        self._fabric = _launch(resolve_device(options.device), config)
+        self._fabric = launch(resolve_device(options.device), config)
         self._heldout = sample_sentences(heldout, self._source, config.heldout_tokens)
         if not self._heldout:
             raise CorpusError("the held-out text holds no token", ", ".join(options.heldout) or None)
@@ -126,8 +125,10 @@ class TrainingRun:
     def vocabulary(self, own: Vocabulary | None = None) -> Vocabulary:
         """The named vocabulary, or the model's own, or the one that an earlier try counted, or one counted now."""
         if own is not None:
+            self._check_text()
             return own
         if self._options.vocabulary is not None:
+            self._check_text()
             return read_vocabulary(Path(self._options.vocabulary))
         path = self._folder / "vocabulary.txt"
         if self._is_first and not (self._options.resume and path.exists()):
@@ -137,6 +138,11 @@ class TrainingRun:
             counted.save(path)
         self._fabric.barrier()
         return read_vocabulary(path)
+
+    def _check_text(self) -> None:
+        """Read this process's share once, so that damage is found before the first step; a counted text was read."""
+        if not self._options.resume:
+            check_units(self._units[self._fabric.global_rank :: self._fabric.world_size], self._source)
 
     def objective(self, vocabulary: Vocabulary) -> dict[str, Any]:
         """How the softmax is trained."""
@@ -158,10 +164,6 @@ class TrainingRun:
         """Train, and save the best weights as a bundle with its warm state."""
         config = self._config
         checkpoints = Checkpoints(self._folder / "checkpoints", rank=self._fabric.global_rank)
-        if not self._options.resume and checkpoints.latest() is not None:
-            raise ConfigError(
-                "holds checkpoints of an earlier run; give --resume to go on, or name a new --output", str(self._output)
-            )
         self._log_estimate(model, vocabulary)
         trainer = Trainer(
             self._fabric,
@@ -190,7 +192,7 @@ class TrainingRun:
             return trainer.run(lambda _: None, lambda _: None)
         curves = Curves(self._folder, step=step)
         meter = Meter(trainer, curves)
-        with ProgressView("training", start=meter.share) as view:
+        with ProgressView("training") as view:
             trainer.run(lambda report: meter.step(report, view), meter.look)
         curves.close()
 
@@ -303,30 +305,3 @@ class TrainingRun:
             show_seconds(epoch / rate) if rate else "?",
             self._config.epochs,
         )
-
-
-def _local_output(options: RunOptions) -> Path:
-    output = storage.absolute(options.output)
-    if not output.startswith("file://"):
-        raise ConfigError("is not a local folder; train into one, then copy the bundle", options.output)
-    folder = Path(output.removeprefix("file://"))
-    if folder.is_file():
-        raise ConfigError("is a file; name a new folder", options.output)
-    if folder.is_dir() and any(path.is_file() for path in folder.iterdir()):
-        raise ConfigError("holds files already, perhaps a finished bundle; name a new folder", options.output)
-    storage.check_writable(str(folder))
-    return folder
-
-
-def _launch(device: torch.device, config: TrainingConfig) -> Fabric:
-    logging.getLogger("lightning_fabric").setLevel(logging.ERROR)
-    n_ranks, n_local = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
-    fabric = Fabric(
-        accelerator="cuda" if device.type == "cuda" else "cpu",
-        devices=n_local,
-        num_nodes=n_ranks // n_local,
-        strategy="ddp" if n_ranks > 1 else "auto",
-        precision="bf16-mixed" if config.precision == "bfloat16" else "32-true",
-    )
-    fabric.launch()
-    return fabric

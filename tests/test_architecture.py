@@ -17,7 +17,13 @@ DOORS = {
     "apache_beam": {"pipelines.transforms", "pipelines.featurize"},
     "fsspec": {"pipelines.storage"},
     "pyarrow": {"pipelines.schema", "pipelines.shards", "pipelines.reader"},
-    "click": {"pipelines.cli"},
+    "click": {
+        "pipelines.cli.exits",
+        "pipelines.cli.features",
+        "pipelines.cli.group",
+        "pipelines.cli.models",
+        "pipelines.cli.training",
+    },
     "h5py": {"elmo_core.legacy.allenai"},
 }
 
@@ -57,11 +63,12 @@ def test_elmo_core_does_not_know_pipelines() -> None:
 
 
 def test_nothing_imports_the_command_line() -> None:
-    assert [name for name, imports in IMPORTS.items() if "pipelines.cli" in imports] == []
+    outside = {name: imports for name, imports in IMPORTS.items() if not name.startswith("pipelines.cli")}
+    assert [name for name, imports in outside.items() if any(i.startswith("pipelines.cli") for i in imports)] == []
 
 
 def test_no_import_cycles() -> None:
-    packages = {"elmo_core", "pipelines"}  # a package's public names come from its own modules
+    packages = {"elmo_core", "pipelines", "pipelines.cli"}  # a package's public names come from its own modules
     graph = {name: (imports & IMPORTS.keys()) - packages for name, imports in IMPORTS.items() if name not in packages}
     TopologicalSorter(graph).prepare()
 

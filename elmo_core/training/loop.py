@@ -18,7 +18,7 @@ from elmo_core.training.config import TrainingConfig
 from elmo_core.training.guard import Guard, Verdict
 from elmo_core.training.model import LaneState, LanguageModel
 from elmo_core.training.perplexity import Perplexity
-from elmo_core.training.windows import Windows
+from elmo_core.training.windows import Window, Windows
 
 MAX_ROLLBACKS: Final = 5
 
@@ -149,11 +149,10 @@ class Trainer:
         if config.max_steps is not None and self.step >= config.max_steps:
             return None
         window = self._windows.next()
-        n_targets = int(self._sum(0 if window is None else window.n_targets))
+        window = (window or self._windows.empty()).to(self._fabric.device)
+        n_targets, progress = self._agree(window)
         if not n_targets:
             return None
-        window = (window or self._windows.empty()).to(self._fabric.device)
-        progress = window.progress if config.max_steps is None else max(window.progress, (self.step + 1) / config.max_steps)
         rate = learning_rate(config, self.step, progress)
         for group in self._optimizer.param_groups:
             group["lr"] = rate
@@ -236,9 +235,14 @@ class Trainer:
         self._load_weights(self._checkpoints.load(step)[0])
         self._state = cast(LaneState, tuple(torch.zeros_like(tensor) for tensor in self._state))
 
-    def _sum(self, value: int) -> int:
-        total = self._fabric.all_reduce(torch.tensor(value, device=self._fabric.device), reduce_op="sum")
-        return int(cast(Tensor, total))
+    def _agree(self, window: Window) -> tuple[int, float]:
+        """Targets of all processes together, and the progress: the same in each, since the learning rate follows it."""
+        own = torch.tensor([window.n_targets, window.progress], dtype=torch.float64, device=self._fabric.device)
+        n_targets, progress = cast(Tensor, self._fabric.all_reduce(own, reduce_op="sum")).tolist()
+        progress /= self._fabric.world_size
+        if self._config.max_steps is not None:
+            progress = max(progress, (self.step + 1) / self._config.max_steps)
+        return int(n_targets), progress
 
 
 def learning_rate(config: TrainingConfig, step: int, progress: float) -> float:

@@ -53,7 +53,7 @@ class Window:
         targets: For each direction the id of the token to predict, or `IGNORED`. Shape: (2, T, B).
         keep: 0.0 where a lane starts from zeros, 1.0 where its state goes on; None for 1.0 everywhere. Shape: (T * B, 1).
         n_targets: Positions in each direction that are not ignored.
-        progress: Of the passages, when this window was made.
+        progress: Share of the whole training that was read with this window.
     """
 
     characters: Tensor
@@ -115,6 +115,8 @@ class Windows:
         self._reset_probability = reset_probability
         self._seed = seed
         self._n_windows = 0
+        self._n_given = 0  # positions of the passages that the lanes were given
+        self._n_read = 0  # positions
         self._lanes = [_Lane([]) for _ in range(n_lanes)]
 
     def next(self) -> Window | None:
@@ -129,13 +131,14 @@ class Windows:
         if not n_targets:
             return None
         self._n_windows += 1
+        self._n_read += n_targets
         return Window(
             characters=torch.from_numpy(charids.encode_tokens(list(rows), self._max_characters)),
             inputs=torch.from_numpy(inputs),
             targets=torch.from_numpy(targets),
             keep=self._draw_keep(starts),
             n_targets=n_targets,
-            progress=self._passages.progress,
+            progress=self._passages.progress * self._n_read / self._n_given,
         )
 
     def empty(self) -> Window:
@@ -153,12 +156,19 @@ class Windows:
     def state_dict(self) -> dict[str, object]:
         """Where it stands, in plain values."""
         lanes = [(lane.sentences, lane.position) for lane in self._lanes]
-        return {"passages": self._passages.state_dict(), "n_windows": self._n_windows, "lanes": lanes}
+        return {
+            "passages": self._passages.state_dict(),
+            "n_windows": self._n_windows,
+            "n_given": self._n_given,
+            "n_read": self._n_read,
+            "lanes": lanes,
+        }
 
     def load_state_dict(self, state: dict[str, object]) -> None:
         """Go where another stood."""
         self._passages.load_state_dict(state["passages"])  # type: ignore[arg-type]
         self._n_windows = state["n_windows"]  # type: ignore[assignment]
+        self._n_given, self._n_read = state["n_given"], state["n_read"]  # type: ignore[assignment]
         self._lanes = [_Lane(sentences, position) for sentences, position in state["lanes"]]  # type: ignore[attr-defined]
 
     def _fill_lane(
@@ -177,6 +187,7 @@ class Windows:
                 if passage is None:
                     return
                 lane.sentences = list(passage)
+                self._n_given += measure_passage(passage)
             sentence = lane.sentences[0]
             start, stop = lane.position, min(lane.position + self._n_steps - step, len(sentence) + 1)
             steps = slice(step, step + stop - start)

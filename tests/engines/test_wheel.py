@@ -20,7 +20,12 @@ def test_the_wheel_runs_from_another_folder(tmp_path: Path) -> None:
     [wheel] = tmp_path.glob("elmo_corpus-*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     bundle = {f"elmo_core/bundles/default/{name}" for name in ("config.json", "model.safetensors")}
-    assert names >= bundle | {"elmo_core/py.typed", "pipelines/py.typed", "pipelines/cli.py"}
+    assert names >= bundle | {
+        "elmo_core/py.typed",
+        "pipelines/py.typed",
+        "pipelines/cli/__init__.py",
+        "elmo_core/training/configs/small.json",
+    }
     assert {name.split("/")[0] for name in names if "dist-info" not in name} == {"elmo_core", "pipelines"}
     subprocess.run([*pip, "install", "--no-deps", "--target", str(tmp_path / "site"), str(wheel)], check=True)
     (tmp_path / "a.txt").write_text("some words\n", encoding="utf-8")

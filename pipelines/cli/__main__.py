@@ -1,0 +1,5 @@
+"""`python -m pipelines.cli`, as torchrun starts it."""
+
+from pipelines.cli import main
+
+main()
