@@ -109,7 +109,7 @@ class TorchLstmEncoder(Baseline):
     def __init__(self, bundle: Bundle) -> None:
         super().__init__(bundle)
         stacks = (self.bilm.forward_lstm, self.bilm.backward_lstm)
-        self.lstms = [[_torch_lstm(layer) for layer in stack.layers] for stack in stacks]
+        self.lstms = [[torch_lstm(layer) for layer in stack.layers] for stack in stacks]
 
     def embed_ids(self, ids: list[Tensor], lengths: list[int]) -> Tensor:
         """See `Baseline`."""
@@ -130,7 +130,8 @@ class TorchLstmEncoder(Baseline):
         return torch.stack(layers + [torch.cat(pair, dim=2) for pair in zip(*directions, strict=True)])
 
 
-def _torch_lstm(layer: nn.Module) -> nn.LSTM:
+def torch_lstm(layer: nn.Module) -> nn.LSTM:
+    """A layer's weights in torch's own LSTM, without gradients."""
     config = layer.config
     proj_size = config.projection_size if config.has_projection else 0
     lstm = nn.LSTM(config.projection_size, config.cell_size, proj_size=proj_size)
@@ -139,7 +140,7 @@ def _torch_lstm(layer: nn.Module) -> nn.LSTM:
         i, j, f, o = gates.chunk(4)
         return torch.cat([i, f, j, o])
 
-    bias = layer.bias.clone()
+    bias = layer.bias.detach().clone()
     bias.chunk(4)[2].add_(1.0)
     state = {
         "weight_ih_l0": reorder(layer.input_weight),

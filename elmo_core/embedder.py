@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import platform
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
@@ -115,6 +116,7 @@ class Embedder:
         _check_choice("precision", precision, Precision)
         _check_choice("initial_state", initial_state, InitialState)
         self.device = resolve_device(device)
+        warn_of_slow_precision(self.device, precision)
         self.config: BiLMConfig = bundle.config
         """Sizes of the biLM."""
         self.counts = EmbedderCounts()
@@ -275,6 +277,13 @@ def resolve_device(device: Device) -> torch.device:
     if device == "cuda" and not has_cuda:
         raise ConfigError("device 'cuda' was asked for, but torch finds no CUDA device here; take 'cpu' or 'auto'")
     return torch.device("cuda" if has_cuda and device != "cpu" else "cpu")
+
+
+def warn_of_slow_precision(device: torch.device, precision: Precision) -> None:
+    """Log a warning where products in this precision run without instructions of their own."""
+    bare = platform.machine().lower() in ("x86_64", "amd64") and torch.backends.cpu.get_cpu_capability() in ("DEFAULT", "AVX2")
+    if device.type == "cpu" and precision == "bfloat16" and bare:
+        _logger.warning("this processor has no AVX-512, so bfloat16 is many times slower here than float32")
 
 
 def plan_batches(lengths: Sequence[int], max_tokens: int) -> Iterator[range]:

@@ -11,6 +11,7 @@ import torch
 from lightning_fabric import Fabric
 
 from elmo_core import ConfigError
+from elmo_core.embedder import warn_of_slow_precision
 from elmo_core.training.config import TrainingConfig
 from pipelines import storage
 
@@ -53,4 +54,6 @@ def launch(device: torch.device, config: TrainingConfig) -> Fabric:
         precision="bf16-mixed" if config.precision == "bfloat16" else "32-true",
     )
     fabric.launch()
+    if fabric.is_global_zero:
+        warn_of_slow_precision(device, config.precision)
     return fabric

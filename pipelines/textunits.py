@@ -96,6 +96,12 @@ def plan_units(inputs: Sequence[str]) -> list[TextUnit]:
     return units
 
 
+def show_size(units: Sequence[TextUnit]) -> str:
+    """How much text units hold, for people; a source that is read twice counts twice."""
+    n_files = len({unit.text_range.source for unit in units})
+    return f"{sum(unit.n_bytes for unit in units) / 1e6:.1f} MB of {n_files} {'file' if n_files == 1 else 'files'}"
+
+
 def digest_units(units: Sequence[TextUnit]) -> str:
     """SHA-256 of what is to be read: sources, ranges and versions."""
     digest = hashlib.sha256()

@@ -37,6 +37,7 @@ from pipelines.textunits import (
     measure_density,
     plan_units,
     sample_sentences,
+    show_size,
     split_heldout,
 )
 
@@ -114,6 +115,8 @@ class TrainingRun:
         else:
             self._units, heldout = split_heldout(units, HELDOUT_EVERY)
         self._fabric = launch(resolve_device(options.device), config)
+        if self._is_first:
+            _logger.info("training on %s, held out: %s", show_size(self._units), show_size(heldout))
         self._heldout = sample_sentences(heldout, self._source, config.heldout_tokens)
         if not self._heldout:
             raise CorpusError("the held-out text holds no token", ", ".join(options.heldout) or None)

@@ -88,7 +88,12 @@ def _run_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--max-words", type=click.IntRange(min=4), default=50_000, metavar="N", help="Words, where they are counted."
         ),
-        click.option("--heldout", multiple=True, metavar="GLOB", help="Text to measure on; a fiftieth of the input otherwise."),
+        click.option(
+            "--heldout",
+            multiple=True,
+            metavar="GLOB",
+            help="Text to measure on, a glob in quotes; a fiftieth of the input otherwise.",
+        ),
         click.option("--output", required=True, metavar="BUNDLE", help="New local folder."),
     ):
         command = option(command)

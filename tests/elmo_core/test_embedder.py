@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from elmo_core import BundleError, ConfigError, Embedder, load_embedder
 from elmo_core.charids import encode_tokens
-from elmo_core.embedder import plan_batches
+from elmo_core.embedder import Precision, plan_batches
 from elmo_core.lanes import LanePlan
 from elmo_core.recurrence import LaneLstm
 
@@ -265,3 +265,15 @@ def test_cuda_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(ConfigError, match="device 'cuda' was asked for, but torch finds no CUDA device here"):
         Embedder(make_bundle(), device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("capability", "precision", "warns"), [("AVX2", "bfloat16", 1), ("AVX512", "bfloat16", 0), ("AVX2", "float32", 0)]
+)
+def test_a_precision_that_a_processor_lacks_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capability: str, precision: Precision, warns: int
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: capability)
+    Embedder(make_bundle(), device="cpu", precision=precision)
+    assert len(caplog.records) == warns
