@@ -74,7 +74,7 @@ class UnrolledLstm(torch.autograd.Function):
         project = None if projection is None else projection.to(low).t()
         hidden, cell = hidden.clone(), cell.clone()
         befores = x.new_empty(n_rows, hidden.shape[1])
-        acts = cell.new_empty(n_rows, 4 * n_cells)
+        acts = gates if low == cell.dtype else cell.new_empty(gates.shape)
         cells_before, cells, tanhs = (cell.new_empty(n_rows, n_cells) for _ in range(3))
         inner = x.new_empty(n_rows, n_cells)
         outputs = hidden.new_empty(n_rows, hidden.shape[1])
@@ -86,14 +86,16 @@ class UnrolledLstm(torch.autograd.Function):
                 c.mul_(keep[rows])
             before = befores[rows].copy_(h)
             cells_before[rows] = c
-            step = acts[rows].copy_(gates[rows].addmm_(before, recurrent)).sigmoid_()
-            i, j, f, o = step.chunk(4, dim=1)
+            step = gates[rows].addmm_(before, recurrent)
+            if acts is not gates:
+                step = acts[rows].copy_(step)
+            i, j, f, o = step.sigmoid_().chunk(4, dim=1)
             j.mul_(2).sub_(1)
             c.mul_(f).addcmul_(i, j)
             if unrolling.cell_clip is not None:
                 c.clamp_(-unrolling.cell_clip, unrolling.cell_clip)
             cells[rows] = c
-            tanh = torch.sigmoid(c * 2, out=tanhs[rows]).mul_(2).sub_(1)
+            tanh = torch.mul(c, 2, out=tanhs[rows]).sigmoid_().mul_(2).sub_(1)
             m = inner[rows].copy_(tanh * o)
             output = outputs[rows].copy_(m if project is None else m @ project)
             if project is not None and unrolling.proj_clip is not None:
@@ -145,19 +147,23 @@ class UnrolledLstm(torch.autograd.Function):
             c.addcmul_(dm * o, 1 - tanh * tanh)
             if cell_is_free is not None:
                 c.mul_(cell_is_free[rows])
-            step = acts.new_empty(n_lanes, acts.shape[1])
+            step = d_gates[rows] if low == acts.dtype else acts.new_empty(n_lanes, acts.shape[1])
             di, dj, df, do = step.chunk(4, dim=1)
             torch.mul(c * j, i - i * i, out=di)
             torch.mul(c * i, 1 - j * j, out=dj)
             torch.mul(c * cells_before[rows], f - f * f, out=df)
             torch.mul(dm * tanh, o - o * o, out=do)
             c.mul_(f)
-            d_bias.add_(step.sum(dim=0))
-            h.copy_(d_gates[rows].copy_(step) @ recurrent)
+            if low != acts.dtype:
+                d_bias.add_(step.sum(dim=0))
+                step = d_gates[rows].copy_(step)
+            h.copy_(step @ recurrent)
             if keep is not None:
                 h.mul_(keep[rows])
                 c.mul_(keep[rows])
         wide = input_weight.dtype
+        if low == acts.dtype:
+            d_bias = d_gates.sum(dim=0)
         return (
             (d_gates @ input_weight.to(low)).to(ctx.inputs_dtype),
             None,
