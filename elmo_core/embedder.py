@@ -261,7 +261,7 @@ def load_embedder(
     Example:
         >>> from elmo_core import DEFAULT_BUNDLE, load_embedder
         >>> load_embedder(DEFAULT_BUNDLE, device="cpu").embed([["Hello", "world"]])[0].shape
-        (3, 2, 64)
+        (3, 2, 256)
     """
     return Embedder(load_bundle(Path(path)), device=device, precision=precision, initial_state=initial_state)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/featurize.md")
+PAGES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/featurize.md", "docs/training.md")
 
 
 def _blocks(page: str, language: str) -> list[str]:
@@ -28,7 +28,7 @@ def test_readme_tour_runs_from_text_to_tensors(tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-m", "pipelines.cli", *shlex.split(command)[1:]], cwd=tmp_path, check=True)
     for program in _blocks("README.md", "python"):
         printed = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
-        assert "64" in printed
+        assert "256" in printed
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from collections.abc import Callable
@@ -13,7 +12,7 @@ import torch
 from builders import make_bundle
 from safetensors.torch import load_file, save_file
 
-from elmo_core import DEFAULT_BUNDLE, Bundle, BundleError, initialize_bilm, load_bundle
+from elmo_core import DEFAULT_BUNDLE, Bundle, BundleError, load_bundle
 from elmo_core.legacy import allenai
 
 ROOT = Path(__file__).parents[2]
@@ -169,15 +168,11 @@ def test_a_file_is_no_bundle(tmp_path: Path) -> None:
         load_bundle(tmp_path / "weights")
 
 
-def test_the_default_bundle_says_that_it_is_untrained() -> None:
-    assert load_bundle(DEFAULT_BUNDLE).trained is False
-
-
-def test_the_default_bundle_comes_from_its_script() -> None:
-    spec = importlib.util.spec_from_file_location("make_default_bundle", ROOT / "scripts" / "make_default_bundle.py")
-    assert spec is not None
-    assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    tensors = initialize_bilm(script.CONFIG, script.SEED).state_dict()
-    assert load_bundle(DEFAULT_BUNDLE).hash == Bundle(config=script.CONFIG, tensors=tensors).hash
+def test_the_default_bundle_is_a_trained_language_model_of_at_most_10_mb() -> None:
+    bundle = load_bundle(DEFAULT_BUNDLE, with_head=True)
+    assert bundle.trained
+    assert bundle.warm_state is not None
+    assert bundle.head is not None
+    assert bundle.training["heldout"]["perplexity_from_zeros"] < 100  # type: ignore[index]
+    assert sum(path.stat().st_size for path in DEFAULT_BUNDLE.iterdir()) <= 10_000_000
+    assert bundle.hash in (DEFAULT_BUNDLE / "README.md").read_text(encoding="utf-8")

@@ -19,7 +19,7 @@ def test_the_wheel_runs_from_another_folder(tmp_path: Path) -> None:
     subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(ROOT)], check=True)
     [wheel] = tmp_path.glob("elmo_corpus-*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    bundle = {f"elmo_core/bundles/default/{name}" for name in ("config.json", "model.safetensors")}
+    bundle = {f"elmo_core/bundles/default/{name}" for name in ("config.json", "model.safetensors", "softmax.safetensors")}
     assert names >= bundle | {
         "elmo_core/py.typed",
         "pipelines/py.typed",

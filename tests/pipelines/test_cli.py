@@ -11,6 +11,7 @@ from builders import make_bundle
 
 from elmo_core import load_bundle
 from pipelines.cli import elmo, run_command
+from pipelines.config import DEFAULT_MODEL
 
 
 def call(*arguments: object) -> int:
@@ -31,9 +32,9 @@ def test_featurize_inspect_verify(corpus: Path, capsys: pytest.CaptureFixture[st
     out, _ = capsys.readouterr()
     facts = json.loads(out)
     assert (facts["records"], facts["rows"], facts["tokens"]) == (3, 3, 4)
-    assert facts["model"].endswith("(untrained)")
+    assert facts["model"] == DEFAULT_MODEL
     assert call("inspect", corpus / "out") == 0
-    assert "untrained" in capsys.readouterr().out
+    assert DEFAULT_MODEL in capsys.readouterr().out
     assert call("inspect", corpus / "out", "--json") == 0
     assert json.loads(capsys.readouterr().out)["fingerprint"] == facts["fingerprint"]
     assert call("verify", corpus / "out") == 0
@@ -97,6 +98,15 @@ def test_a_mistake_is_told_in_a_sentence(
     assert message in err
     assert "Traceback" not in err
     assert out == ""
+
+
+def test_an_untrained_model_is_told(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_bundle(trained=False).save(corpus / "bundle")
+    arguments = (corpus / "a.txt", "--output", corpus / "out", "--model", corpus / "bundle", "--dry-run", "--json")
+    assert call("featurize", *arguments) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["model"].endswith("(untrained)")
+    assert "the model is untrained: its vectors mean nothing" in err
 
 
 def test_an_untrained_model_stays_untrained_in_every_format(tmp_path: Path) -> None:
