@@ -27,6 +27,8 @@ CONFIG_FILE: Final = "config.json"
 WEIGHTS_FILE: Final = "model.safetensors"
 SOFTMAX_FILE: Final = "softmax.safetensors"
 VOCABULARY_FILE: Final = "vocabulary.txt"
+UNFINISHED_FILE: Final = f".{CONFIG_FILE}.tmp"
+"""There from the first byte of a bundle to the last."""
 FORMAT: Final = "elmo-bundle-1"
 WARM_PREFIX: Final = "warm_state."
 UNTRAINED_OPTION: Final = "untrained"
@@ -129,7 +131,7 @@ class Bundle:
                 "options": self.config.complete_options(self.options),
                 **({"training": dict(self.training)} if self.training else {}),
             }
-            scratch = folder / f".{CONFIG_FILE}.tmp"
+            scratch = folder / UNFINISHED_FILE
             scratch.write_text(json.dumps(card, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
             self._save_tensors(self._all_tensors(), folder / WEIGHTS_FILE, like=scratch)
             if self.head is not None:
@@ -152,6 +154,14 @@ class Bundle:
                 tensors[f"{WARM_PREFIX}{direction}.hidden"] = state.hidden.contiguous()
                 tensors[f"{WARM_PREFIX}{direction}.cell"] = state.cell.contiguous()
         return tensors
+
+
+def unfinished_files(folder: Path) -> list[Path]:
+    """What a `Bundle.save` that was cut short left in a folder, the file that tells so last; nothing where none was."""
+    if not (folder / UNFINISHED_FILE).is_file():
+        return []
+    names = (WEIGHTS_FILE, SOFTMAX_FILE, VOCABULARY_FILE, UNFINISHED_FILE)
+    return [folder / name for name in names if (folder / name).is_file()]
 
 
 def load_bundle(folder: Path, *, with_head: bool = False) -> Bundle:

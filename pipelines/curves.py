@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, cast
+
+from elmo_core import BundleError
 
 HISTORY_FILE: Final = "history.jsonl"
 CURVES_FILE: Final = "curves.png"
@@ -20,28 +25,61 @@ class Curves:
     """
 
     def __init__(self, folder: Path, *, step: int) -> None:
-        from tensorboardX import SummaryWriter  # an extra
+        from tensorboardX.event_file_writer import EventsWriter  # an extra
 
-        folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._history = [entry for entry in read_history(folder) if entry["step"] <= step]
         lines = "".join(f"{json.dumps(entry)}\n" for entry in self._history)
-        (folder / HISTORY_FILE).write_text(lines, encoding="utf-8")
-        self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+        self._event_folder = folder / "tensorboard"
+        with _writing(folder / HISTORY_FILE):
+            folder.mkdir(parents=True, exist_ok=True)
+            scratch = folder / f".{HISTORY_FILE}.tmp"
+            scratch.write_text(lines, encoding="utf-8")
+            os.replace(scratch, folder / HISTORY_FILE)
+        with _writing(self._event_folder):
+            self._event_folder.mkdir(exist_ok=True)
+            # SummaryWriter writes in a thread: on a full disk that ends, and the run waits for it for ever
+            self._events = EventsWriter(str(self._event_folder / "events"))
+        self._write_event(step + 1, session_log={"status": "START"})
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Keep values of a step."""
+        """Keep values of a step.
+
+        Raises:
+            BundleError: They can't be written, as on a full disk.
+        """
         entry = {"step": step, **values}
         self._history.append(entry)
-        with (self._folder / HISTORY_FILE).open("a", encoding="utf-8") as stream:
+        path = self._folder / HISTORY_FILE
+        with _writing(path), path.open("a", encoding="utf-8") as stream:
             stream.write(f"{json.dumps(entry)}\n")
-        for name, value in values.items():
-            self._writer.add_scalar(name, value, step)
+        self._write_event(step, summary={"value": [{"tag": name, "simple_value": value} for name, value in values.items()]})
 
     def close(self) -> None:
-        """Finish the files and draw the picture."""
-        self._writer.close()
-        draw_curves(self._history, self._folder / CURVES_FILE)
+        """Finish the files and draw the picture.
+
+        Raises:
+            BundleError: They can't be written.
+        """
+        with _writing(self._event_folder):
+            self._events.close()
+        with _writing(self._folder / CURVES_FILE):
+            draw_curves(self._history, self._folder / CURVES_FILE)
+
+    def _write_event(self, step: int, **what: object) -> None:
+        from tensorboardX.proto.event_pb2 import Event  # an extra
+
+        with _writing(self._event_folder):
+            self._events.write_event(Event(step=step, wall_time=time.time(), **what))
+            self._events.flush()
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise BundleError(f"can't be written ({error.strerror}); make room and go on with --resume", str(path)) from error
 
 
 def read_history(folder: Path) -> list[dict[str, Any]]:

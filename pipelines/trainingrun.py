@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +12,7 @@ from typing import Any, Final
 import torch
 
 from elmo_core import BiLMState, Bundle, CorpusError
-from elmo_core.bundle import Head
+from elmo_core.bundle import Head, unfinished_files
 from elmo_core.embedder import Device, resolve_device
 from elmo_core.training.checkpoints import Checkpoints
 from elmo_core.training.config import TrainingConfig
@@ -23,7 +24,7 @@ from elmo_core.training.windows import Windows
 from elmo_core.vocabulary import Vocabulary, read_vocabulary
 from pipelines.counting import count_vocabulary
 from pipelines.curves import Curves
-from pipelines.launch import TRAINING_FOLDER, launch, prepare_output
+from pipelines.launch import TRAINING_FOLDER, hold_output, launch, prepare_output
 from pipelines.meter import Meter
 from pipelines.modelcard import CARD_FILE, describe_training, render_card
 from pipelines.passages import SourcePassages
@@ -178,14 +179,15 @@ class TrainingRun:
             evaluate=lambda trained: self.measure(trained, vocabulary),
             frozen=frozen,
         )
-        step = trainer.resume() if self._options.resume else None
-        if step is not None:
-            _logger.info("going on after step %d", step)
-        self._watch(trainer, step or 0)
         report = None
-        if self._is_first:
-            report = self._save(model, vocabulary, checkpoints, trainer, facts, before)
-        self._fabric.barrier()
+        with hold_output(self._output) if self._is_first else nullcontext():
+            step = trainer.resume() if self._options.resume else None
+            if step is not None and self._is_first:
+                _logger.info("going on after step %d", step)
+            self._watch(trainer, step or 0)
+            if self._is_first:
+                report = self._save(model, vocabulary, checkpoints, trainer, facts, before)
+            self._fabric.barrier()
         if report is None:
             raise SystemExit(0)  # the first process alone reports
         return report
@@ -239,6 +241,8 @@ class TrainingRun:
             head=Head(weight=model.softmax.weight.detach(), bias=model.softmax.bias.detach(), vocabulary=vocabulary),
             training=described,
         )
+        for path in unfinished_files(self._output):
+            path.unlink()
         bundle.save(self._output)
         (self._output / CARD_FILE).write_text(render_card(bundle), encoding="utf-8")
         return TrainingReport(

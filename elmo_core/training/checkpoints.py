@@ -6,7 +6,9 @@ import os
 import pickle
 import re
 import shutil
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,13 +45,11 @@ class Checkpoints:
 
     def begin(self, step: int) -> None:
         """Make room for a checkpoint; what a run left half written goes."""
-        try:
+        scratch = self._scratch(step)
+        with self._writing(scratch):
             self._folder.mkdir(parents=True, exist_ok=True)
-            for left in self._folder.glob("*.tmp"):
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
-            self._scratch(step).mkdir()
-        except OSError as error:
-            raise BundleError(f"can't be written: {error.strerror}", str(self._folder)) from error
+            self._clear()
+            scratch.mkdir()
 
     def write(self, step: int, shared: State | None, own: State) -> None:
         """Write this process's part, and what all share if it is given.
@@ -63,9 +63,10 @@ class Checkpoints:
 
     def publish(self, step: int) -> None:
         """Let the checkpoint count, and delete all but the newest ones."""
-        os.replace(self._scratch(step), self._path(step))
-        for old in self._steps()[:-KEPT]:
-            shutil.rmtree(self._path(old))
+        with self._writing(self._path(step)):
+            os.replace(self._scratch(step), self._path(step))
+            for old in self._steps()[:-KEPT]:
+                shutil.rmtree(self._path(old))
 
     def load(self, step: int) -> tuple[State, State]:
         """What all processes share and what is this one's.
@@ -73,14 +74,17 @@ class Checkpoints:
         Raises:
             BundleError: It is damaged.
         """
-        return _load(self._path(step) / SHARED_FILE), _load(self._path(step) / _own_file(self._rank))
+        remedy = "delete its folder to go on from the one before"
+        return _load(self._path(step) / SHARED_FILE, remedy), _load(self._path(step) / _own_file(self._rank), remedy)
 
     def save_best(self, state: State) -> None:
         """Keep the weights that did best on the held-out text."""
-        scratch = self._folder / f"{BEST_FILE}.tmp"
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._save(state, scratch)
-        os.replace(scratch, self._folder / BEST_FILE)
+        path = self._folder / BEST_FILE
+        with self._writing(path):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            scratch = path.with_name(f"{BEST_FILE}.tmp")
+            self._save(state, scratch)
+            os.replace(scratch, path)
 
     def load_best(self) -> State:
         """The weights that did best.
@@ -88,23 +92,31 @@ class Checkpoints:
         Raises:
             BundleError: They are missing or damaged.
         """
-        return _load(self._folder / BEST_FILE)
+        return _load(self._folder / BEST_FILE, "put back a copy of it")
 
     def _save(self, state: State, path: Path) -> None:
+        with self._writing(path), path.open("wb") as stream:
+            torch.save(state, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    @contextmanager
+    def _writing(self, path: Path) -> Iterator[None]:
+        """Tell what can't be written and where to go on, and make the room that a half-written checkpoint takes."""
         try:
-            with path.open("wb") as stream:
-                torch.save(state, stream)
-                stream.flush()
-                os.fsync(stream.fileno())
+            yield
         except (OSError, RuntimeError) as error:
-            for left in self._folder.glob("*.tmp"):
-                shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+            self._clear()
             last = self.latest()
             kept = "no checkpoint was written before" if last is None else f"the checkpoint of step {last} is whole"
-            reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
             raise BundleError(
-                f"checkpoint can't be written ({reason}); {kept}: make room and go on with --resume", str(path)
+                f"checkpoint can't be written ({_reason(error)}); {kept}: make room and go on with --resume", str(path)
             ) from error
+
+    def _clear(self) -> None:
+        for left in self._folder.glob("*.tmp"):
+            with suppress(OSError):
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
 
     def _steps(self) -> list[int]:
         names = [path.name for path in self._folder.iterdir()] if self._folder.is_dir() else []
@@ -136,15 +148,25 @@ def _own_file(rank: int) -> str:
     return f"rank-{rank}.pt"
 
 
-def _load(path: Path) -> State:
+def _reason(error: BaseException) -> str:
+    """In a few words, the system's own where torch has wrapped them."""
+    cause = error if isinstance(error, OSError) else error.__context__
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror
+    return str(error).partition("\n")[0].partition(". ")[0]
+
+
+def _load(path: Path, remedy: str) -> State:
     try:
+        with zipfile.ZipFile(path) as archive:  # torch holds no checksum against what it reads
+            changed = archive.testzip()
+        if changed is not None:
+            raise zipfile.BadZipFile(f"the checksum of '{changed}' differs")
         state: State = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise BundleError(
             "is missing; the checkpoint was made by another number of processes, or is damaged", str(path)
         ) from error
-    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
-        raise BundleError(
-            f"is damaged: {str(error).splitlines()[0]}; delete its folder to go on from the one before", str(path)
-        ) from error
+    except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+        raise BundleError(f"is damaged ({_reason(error)}); {remedy}", str(path)) from error
     return state

@@ -104,6 +104,7 @@ class Trainer:
         self._guard = Guard()
         self._state: LaneState = model.zero_state(config.n_lanes)
         self._best = math.inf
+        self._looked_at = 0  # the step of the newest look
         self.step = 0
         """Windows read."""
         self.n_targets = 0
@@ -119,7 +120,7 @@ class Trainer:
             on_step(report)
             if self.step % self._config.evaluate_every == 0:
                 on_evaluation(self._look())
-        if self.step % self._config.evaluate_every:
+        if self.step != self._looked_at:
             on_evaluation(self._look())
 
     def resume(self) -> int | None:
@@ -141,7 +142,8 @@ class Trainer:
         self._guard = Guard(**own["guard"])
         self._windows.load_state_dict(own["windows"])
         self._state = cast(LaneState, tuple(tensor.to(self._fabric.device) for tensor in own["state"]))
-        self._best, self.step, self.n_targets = shared["best"], step, shared["n_targets"]
+        self._best, self.n_targets = shared["best"], shared["n_targets"]
+        self.step = self._looked_at = step
         return step
 
     def _next_step(self) -> StepReport | None:
@@ -204,6 +206,7 @@ class Trainer:
                 self._checkpoints.save_best({"model": self._module.state_dict(), "step": self.step, "n_targets": self.n_targets})
             self._checkpoints.begin(self.step)
         self._fabric.barrier()
+        self._looked_at = self.step
         self._checkpoints.write(self.step, self._shared_state() if first else None, self._own_state())
         self._fabric.barrier()
         if first:

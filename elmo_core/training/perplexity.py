@@ -20,7 +20,8 @@ from elmo_core.vocabulary import Vocabulary
 
 BUFFER_POSITIONS: Final = 65_536
 """Positions of sentences that are sorted by length at a time, so that those of one batch are about equally long."""
-BATCH_SENTENCES: Final = 128
+BATCH_POSITIONS: Final = 4096
+"""Positions of a batch at most, or one longer sentence: about as much memory as a window of training takes."""
 SOFTMAX_ROWS: Final = 1024
 """Rows whose logits are computed at once: 64 MB for 16,000 words."""
 WARM_SENTENCES: Final = 16
@@ -199,9 +200,16 @@ def _batches(sentences: Iterable[Sequence[str]]) -> Iterator[list[Sequence[str]]
 
 
 def _cut_sorted(buffer: list[Sequence[str]]) -> Iterator[list[Sequence[str]]]:
-    buffer = sorted(buffer, key=len)
-    for start in range(0, len(buffer), BATCH_SENTENCES):
-        yield buffer[start : start + BATCH_SENTENCES]
+    batch: list[Sequence[str]] = []
+    n_positions = 0
+    for sentence in sorted(buffer, key=len):
+        if batch and n_positions + len(sentence) + 1 > BATCH_POSITIONS:
+            yield batch
+            batch, n_positions = [], 0
+        batch.append(sentence)
+        n_positions += len(sentence) + 1
+    if batch:
+        yield batch
 
 
 def _exponential(nats: float, n_targets: int) -> float:

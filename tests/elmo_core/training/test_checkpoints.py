@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,17 +49,21 @@ def test_a_disk_that_fills_leaves_the_last_one(tmp_path: Path) -> None:
     _save(checkpoints, 1)
     checkpoints.begin(2)
     (tmp_path / "step-00000002.tmp" / "model.pt").symlink_to("/dev/full")
-    with pytest.raises(BundleError, match="the checkpoint of step 1 is whole: make room and go on with --resume"):
+    message = r"\(No space left on device\); the checkpoint of step 1 is whole: make room and go on with --resume"
+    with pytest.raises(BundleError, match=message):
         checkpoints.write(2, {"weights": torch.zeros(100_000)}, {})
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
 
 
-def test_a_damaged_one_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", [lambda whole: b"", lambda whole: whole[:100], lambda whole: whole.replace(b"@@", b"@A")])
+def test_a_damaged_one_is_told(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     checkpoints = Checkpoints(tmp_path)
-    _save(checkpoints, 1)
+    checkpoints.begin(1)
+    checkpoints.write(1, {"weights": torch.full((3,), 3.003173828125)}, {})  # 0x40403400
+    checkpoints.publish(1)
     path = tmp_path / "step-00000001" / "model.pt"
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(BundleError, match="is damaged") as caught:
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(BundleError, match=r"is damaged \(.*\); delete its folder to go on from the one before") as caught:
         checkpoints.load(1)
     assert caught.value.where == str(path)
 

@@ -86,6 +86,13 @@ def test_a_resumed_run_has_the_losses_of_an_unbroken_one(tmp_path: Path, stop_af
     assert rest_looks[-1] == looks[-1]
 
 
+def test_a_run_that_was_at_its_end_has_nothing_more_to_do(tmp_path: Path) -> None:
+    _run(_trainer(tmp_path))
+    again = _trainer(tmp_path)
+    assert again.resume() == 23
+    assert _run(again) == ([], [])
+
+
 def test_a_run_without_a_checkpoint_has_nothing_to_resume(tmp_path: Path) -> None:
     assert _trainer(tmp_path).resume() is None
 
