@@ -69,7 +69,7 @@ def _run(command: list[str], *, max_file_bytes: int = resource.RLIM_INFINITY) ->
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (max_file_bytes, max_file_bytes))
 
-    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, preexec_fn=limit)
+    return subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=600, preexec_fn=limit)
 
 
 def _facts(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
