@@ -66,6 +66,8 @@ def render_card(bundle: Bundle) -> str:
     heldout, corpus = training["heldout"], training["corpus_bytes"]
     versions = ", ".join(f"{name} {release}" for name, release in training["versions"].items())
     values = ", ".join(f"{name} {value}" for name, value in training["configuration"].items())
+    n_draws = training["negative_samples"]
+    draws = f"with {n_draws:,} negative draws a window" if n_draws else "whole"
     lines = [
         "# A biLM",
         "",
@@ -75,7 +77,7 @@ def render_card(bundle: Bundle) -> str:
         "",
         f"- Trained for {training['steps']:,} steps on {training['tokens']:,} tokens in each direction; the weights are",
         f"  those of step {training['best_step']:,}, the best on the held-out text.",
-        f"- Softmax of {training['vocabulary']:,} words: {training['softmax']}.",
+        f"- Softmax of {training['vocabulary']:,} words: {training['softmax']}; trained {draws}.",
         "- Held-out perplexity, mean of both directions, each sentence alone:",
         f"  {heldout['perplexity_from_zeros']} from zeros, {heldout['perplexity_from_warm_state']} from the warm state,",
         f"  on {heldout['tokens']:,} tokens of which {heldout['unknown_share']:.2%} are unknown words.",

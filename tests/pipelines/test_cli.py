@@ -100,13 +100,12 @@ def test_a_mistake_is_told_in_a_sentence(
     assert out == ""
 
 
-def test_an_untrained_model_is_told(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_untrained_model_is_told(corpus: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
     make_bundle(trained=False).save(corpus / "bundle")
     arguments = (corpus / "a.txt", "--output", corpus / "out", "--model", corpus / "bundle", "--dry-run", "--json")
     assert call("featurize", *arguments) == 0
-    out, err = capsys.readouterr()
-    assert json.loads(out)["model"].endswith("(untrained)")
-    assert "the model is untrained: its vectors mean nothing" in err
+    assert json.loads(capsys.readouterr().out)["model"].endswith("(untrained)")
+    assert "the model is untrained: its vectors mean nothing" in caplog.text
 
 
 def test_an_untrained_model_stays_untrained_in_every_format(tmp_path: Path) -> None:
