@@ -189,10 +189,20 @@ def sample_sentences(units: Sequence[TextUnit], source: TextSource, n_tokens: in
     return sample
 
 
-def first_sentences(units: Sequence[TextUnit], source: TextSource, n_sentences: int) -> list[list[str]]:
-    """The first sentences of the units, in order."""
-    sentences = (s for unit in units for found in source.sentences(unit.text_range) for s in found)
-    return list(islice(sentences, n_sentences))
+def spread_sentences(units: Sequence[TextUnit], source: TextSource, n_places: int, n_sentences: int) -> list[list[str]]:
+    """Sentences that follow each other in places spread evenly over the text, those that are read twice twice.
+
+    Args:
+        units: In any order; the sentences don't depend on it.
+        source: How they are read.
+        n_places: Units at most.
+        n_sentences: Of each, from its beginning.
+    """
+    ordered = sorted(units, key=lambda unit: (unit.repeat, unit.text_range.source, unit.text_range.start))
+    places = [ordered[i * len(ordered) // n_places] for i in range(n_places)] if len(ordered) > n_places else ordered
+    share = n_sentences * n_places // len(places)
+    found = ((s for cut in source.sentences(unit.text_range) for s in cut) for unit in places)
+    return [sentence for sentences in found for sentence in islice(sentences, share)]
 
 
 def measure_density(units: Sequence[TextUnit], source: TextSource) -> tuple[int, int]:

@@ -34,12 +34,12 @@ from pipelines.textunits import (
     check_apart,
     check_units,
     digest_units,
-    first_sentences,
     measure_density,
     plan_units,
     sample_sentences,
     show_size,
     split_heldout,
+    spread_sentences,
 )
 
 HELDOUT_EVERY: Final = 50
@@ -213,8 +213,8 @@ class TrainingRun:
         best = checkpoints.load_best()
         model.load_state_dict(best["model"])
         model.eval()
-        first = sorted(self._units, key=lambda unit: (unit.text_range.source, unit.text_range.start))
-        warm = make_warm_state(model.bilm, first_sentences(first, self._source, WARM_LANES * WARM_SENTENCES))
+        spread = spread_sentences(self._units, self._source, WARM_LANES, WARM_SENTENCES)
+        warm = make_warm_state(model.bilm, spread)
         zero_start, warm_start = self.measure(model, vocabulary), self.measure(model, vocabulary, warm)
         model.cpu()
         described = describe_training(

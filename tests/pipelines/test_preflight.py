@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from builders import make_bundle
 from builders import make_report
 
 from elmo_core import BundleError, ConfigError
@@ -23,7 +24,7 @@ def _config(folder: Path, **changes: Any) -> FeaturizeConfig:
 def test_a_plan_says_how_much_there_is_to_do(tmp_path: Path) -> None:
     plan = plan_run(_config(tmp_path, shard_tokens=100))
     assert (len(plan.sources), plan.n_ranges, plan.n_text_bytes, plan.n_tokens) == (1, 10, 5000, 1000)
-    assert plan.n_bytes == 1000 * (3 * 64 * 2 + 16)
+    assert plan.n_bytes == 1000 * (3 * 256 * 2 + 16)
     assert plan.spec.bundle.trained is False
     assert not (tmp_path / "out").exists()
 
@@ -57,7 +58,6 @@ def test_each_format_has_its_tokenizer(tmp_path: Path, corpus_format: str, token
         ({"precision": "x"}, "precision is 'x'"),
         ({"device": "tpu"}, "device is 'tpu'"),
         ({"initial_state": "hot"}, "initial_state is 'hot'"),
-        ({"initial_state": "warm"}, "has no warm state"),
         ({"shard_tokens": 99}, "shard_tokens is 99; it must be at least 100"),
         ({"max_rejects": -1}, "max_rejects is -1"),
         ({"tokenizer": "bpe"}, "tokenizer is 'bpe'; it must be whitespace, characters or spacy:LANG"),
@@ -68,6 +68,12 @@ def test_each_format_has_its_tokenizer(tmp_path: Path, corpus_format: str, token
 def test_a_wrong_option_is_told(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         plan_run(_config(tmp_path, **changes))
+
+
+def test_a_warm_state_that_is_not_there_is_told(tmp_path: Path) -> None:
+    make_bundle().save(tmp_path / "bundle")
+    with pytest.raises(ConfigError, match="has no warm state"):
+        plan_run(_config(tmp_path, initial_state="warm", model=str(tmp_path / "bundle")))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")

@@ -18,6 +18,7 @@ from pipelines.textunits import (
     plan_units,
     sample_sentences,
     split_heldout,
+    spread_sentences,
 )
 
 LINES = TextOptions(format="lines").source()
@@ -91,6 +92,14 @@ def test_a_sample_has_text_of_every_unit(tmp_path: Path) -> None:
     assert len(units) == 6
     sample = sample_sentences(units, LINES, n_tokens=36)
     assert [" ".join(sentence) for sentence in sample] == [f"{name} line {i}" for name in "ab" for i in (0, 1, 5, 6)]
+
+
+def test_sentences_are_spread_over_the_text_in_any_order_of_its_units(tmp_path: Path) -> None:
+    units = plan_units([_write(tmp_path, name, 10) for name in "ab"])
+    spread = spread_sentences(units[::-1], LINES, n_places=2, n_sentences=3)
+    assert [" ".join(sentence) for sentence in spread] == [f"{name} line {i}" for name in "ab" for i in (0, 1, 2)]
+    few = spread_sentences(units, LINES, n_places=100, n_sentences=1)
+    assert len(few) == 20
 
 
 def test_density_is_measured_in_positions(tmp_path: Path) -> None:
