@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from builders import make_bundle
-from builders import make_report
+from builders import make_bundle, make_report
 
 from elmo_core import BundleError, ConfigError
 from pipelines import FeaturizeConfig
@@ -25,7 +24,7 @@ def test_a_plan_says_how_much_there_is_to_do(tmp_path: Path) -> None:
     plan = plan_run(_config(tmp_path, shard_tokens=100))
     assert (len(plan.sources), plan.n_ranges, plan.n_text_bytes, plan.n_tokens) == (1, 10, 5000, 1000)
     assert plan.n_bytes == 1000 * (3 * 256 * 2 + 16)
-    assert plan.spec.bundle.trained is False
+    assert plan.spec.bundle.trained
     assert not (tmp_path / "out").exists()
 
 
