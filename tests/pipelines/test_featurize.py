@@ -91,7 +91,7 @@ def test_a_file_that_disappears_fails_the_run_and_keeps_the_old_manifest(
 
 def test_a_damaged_file_fails_the_run_by_name(corpus: Path, tiny_bundle: Path) -> None:
     (corpus / "c.txt").write_bytes(gzip.compress(b"text " * 100)[:-9])
-    with pytest.raises(CorpusError, match=r"c\.txt: can't be read: [^\[]*$"):
+    with pytest.raises(CorpusError, match=r"c\.txt: is damaged: [^\[]*$"):
         run(plan_run(_config(corpus, tiny_bundle)))
 
 
