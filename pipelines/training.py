@@ -25,8 +25,11 @@ from pipelines.trainingrun import RunOptions, TrainingReport, TrainingRun
 _logger = logging.getLogger(__name__)
 
 
-def pretrain(options: RunOptions, text: TextOptions, recipe: TrainingRecipe) -> TrainingReport:
+def pretrain(options: RunOptions, text: TextOptions, recipe: TrainingRecipe) -> TrainingReport | None:
     """Train a biLM from random weights (Peters et al. 2018, section 3.1).
+
+    Returns:
+        How it ended, in the first of several processes; None in the others.
 
     Raises:
         ConfigError: An option, an input or the output is wrong, or a checkpoint is of another configuration.
@@ -42,11 +45,14 @@ def pretrain(options: RunOptions, text: TextOptions, recipe: TrainingRecipe) -> 
     return run.train(LanguageModel(bilm, softmax, **run.objective(vocabulary)), vocabulary, facts, before=None)
 
 
-def finetune(options: RunOptions, text: TextOptions, training: TrainingConfig, model: str) -> TrainingReport:
+def finetune(options: RunOptions, text: TextOptions, training: TrainingConfig, model: str) -> TrainingReport | None:
     """Train a bundle further on a domain's text (Peters et al. 2018, section 3.4).
 
     The softmax is kept where the vocabulary is the same, extended by new words where some differ, and made anew where
     the bundle has none; it learns alone at first then.
+
+    Returns:
+        As for `pretrain`.
 
     Raises:
         ConfigError: As for `pretrain`.

@@ -164,8 +164,8 @@ class TrainingRun:
         *,
         before: Perplexity | None,
         frozen: bool = False,
-    ) -> TrainingReport:
-        """Train, and save the best weights as a bundle with its warm state."""
+    ) -> TrainingReport | None:
+        """Train, and save the best weights as a bundle with its warm state. The first process alone reports."""
         config = self._config
         checkpoints = Checkpoints(self._folder / "checkpoints", rank=self._fabric.global_rank)
         self._log_estimate(model, vocabulary)
@@ -188,8 +188,6 @@ class TrainingRun:
             if self._is_first:
                 report = self._save(model, vocabulary, checkpoints, trainer, facts, before)
             self._fabric.barrier()
-        if report is None:
-            raise SystemExit(0)  # the first process alone reports
         return report
 
     def _watch(self, trainer: Trainer, step: int) -> None:

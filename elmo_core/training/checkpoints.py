@@ -20,6 +20,7 @@ KEPT: Final = 2
 """Checkpoints that stay when a new one is whole."""
 SHARED_FILE: Final = "model.pt"
 BEST_FILE: Final = "best.pt"
+_DELETE_IT: Final = "delete its folder to go on from the one before"
 _NAME: Final = re.compile(r"step-(\d{8})")
 
 State = dict[str, Any]
@@ -68,14 +69,21 @@ class Checkpoints:
             for old in self._steps()[:-KEPT]:
                 shutil.rmtree(self._path(old))
 
-    def load(self, step: int) -> tuple[State, State]:
-        """What all processes share and what is this one's.
+    def load_shared(self, step: int) -> State:
+        """What all processes share.
 
         Raises:
-            BundleError: It is damaged.
+            BundleError: It is missing or damaged.
         """
-        remedy = "delete its folder to go on from the one before"
-        return _load(self._path(step) / SHARED_FILE, remedy), _load(self._path(step) / _own_file(self._rank), remedy)
+        return _load(self._path(step) / SHARED_FILE, _DELETE_IT)
+
+    def load_own(self, step: int) -> State:
+        """What is this process's.
+
+        Raises:
+            BundleError: It is missing or damaged.
+        """
+        return _load(self._path(step) / _own_file(self._rank), _DELETE_IT)
 
     def save_best(self, state: State) -> None:
         """Keep the weights that did best on the held-out text."""
@@ -164,9 +172,7 @@ def _load(path: Path, remedy: str) -> State:
             raise zipfile.BadZipFile(f"the checksum of '{changed}' differs")
         state: State = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
-        raise BundleError(
-            "is missing; the checkpoint was made by another number of processes, or is damaged", str(path)
-        ) from error
+        raise BundleError(f"is missing; {remedy}", str(path)) from error
     except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
         raise BundleError(f"is damaged ({_reason(error)}); {remedy}", str(path)) from error
     return state

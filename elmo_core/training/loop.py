@@ -136,8 +136,9 @@ class Trainer:
         step = self._checkpoints.latest()
         if step is None:
             return None
-        shared, own = self._checkpoints.load(step)
+        shared = self._checkpoints.load_shared(step)
         check_same(f"checkpoint of step {step}", shared["recipe"], self._recipe)
+        own = self._checkpoints.load_own(step)
         self._load_weights(shared)
         self._guard = Guard(**own["guard"])
         self._windows.load_state_dict(own["windows"])
@@ -235,7 +236,7 @@ class Trainer:
         if step is None or self._guard.n_rollbacks > MAX_ROLLBACKS:
             again = "before the first checkpoint" if step is None else f"{self._guard.n_rollbacks} times"
             raise BundleError(f"training diverged {again}; take a lower learning rate, or a smaller clip_norm")
-        self._load_weights(self._checkpoints.load(step)[0])
+        self._load_weights(self._checkpoints.load_shared(step))
         self._state = cast(LaneState, tuple(torch.zeros_like(tensor) for tensor in self._state))
 
     def _agree(self, window: Window) -> tuple[int, float]:

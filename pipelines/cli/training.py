@@ -50,7 +50,7 @@ def vocab(inputs: tuple[str, ...], output: Path, max_words: int | None, min_coun
 
     \b
     Examples:
-        elmo vocab corpus/*.txt --output vocabulary.txt --max-words 50000
+        elmo vocab 'corpus/*.txt' --output vocabulary.txt --max-words 50000
         elmo vocab sentences.txt.gz --format lines --output vocabulary.txt --min-count 3
     """
     from pipelines.counting import count_vocabulary
@@ -112,9 +112,9 @@ def train(inputs: tuple[str, ...], config: str, as_json: bool, **options: Any) -
 
     \b
     Examples:
-        elmo train corpus/*.txt --output my_elmo --epochs 2
-        elmo train corpus/*.txt --output my_elmo --epochs 2 --resume
-        torchrun --nproc-per-node 8 -m pipelines.cli train corpus/*.txt --output my_elmo --config original
+        elmo train 'corpus/*.txt' --output my_elmo --epochs 2
+        elmo train 'corpus/*.txt' --output my_elmo --epochs 2 --resume
+        torchrun --nproc-per-node 8 -m pipelines.cli train 'corpus/*.txt' --output my_elmo --config original
     """
     from elmo_core.training.recipes import load_recipe
     from pipelines.textunits import TextOptions
@@ -124,7 +124,8 @@ def train(inputs: tuple[str, ...], config: str, as_json: bool, **options: Any) -
     recipe = load_recipe(config)
     training, run, text = _split_options(options, recipe.training)
     report = pretrain(RunOptions(inputs=inputs, **run), TextOptions(**text), replace(recipe, training=training))
-    print_facts(_training_facts(report), as_json)
+    if report is not None:
+        print_facts(_training_facts(report), as_json)
 
 
 @elmo.command()
@@ -137,7 +138,7 @@ def finetune(inputs: tuple[str, ...], model: str, as_json: bool, **options: Any)
 
     \b
     Examples:
-        elmo finetune domain/*.txt --model my_elmo --output my_domain_elmo
+        elmo finetune 'domain/*.txt' --model my_elmo --output my_domain_elmo
     """
     from elmo_core.training.config import FINETUNING
     from pipelines.textunits import TextOptions
@@ -146,7 +147,8 @@ def finetune(inputs: tuple[str, ...], model: str, as_json: bool, **options: Any)
 
     training, run, text = _split_options(options, FINETUNING)
     report = run_finetuning(RunOptions(inputs=inputs, **run), TextOptions(**text), training, model)
-    print_facts(_training_facts(report), as_json)
+    if report is not None:
+        print_facts(_training_facts(report), as_json)
 
 
 @elmo.command()
@@ -161,7 +163,7 @@ def perplexity(inputs: tuple[str, ...], model: str, initial_state: str, device: 
 
     \b
     Examples:
-        elmo perplexity heldout/*.txt --model my_elmo
+        elmo perplexity 'heldout/*.txt' --model my_elmo
     """
     from pipelines.textunits import TextOptions
     from pipelines.training import perplexity as measure

@@ -32,7 +32,7 @@ def test_featurize_inspect_verify(corpus: Path, capsys: pytest.CaptureFixture[st
     out, _ = capsys.readouterr()
     facts = json.loads(out)
     assert (facts["records"], facts["rows"], facts["tokens"]) == (3, 3, 4)
-    assert facts["model"].endswith(DEFAULT_MODEL)
+    assert facts["model"] == f"file://{DEFAULT_MODEL}"
     assert call("inspect", corpus / "out") == 0
     assert DEFAULT_MODEL in capsys.readouterr().out
     assert call("inspect", corpus / "out", "--json") == 0

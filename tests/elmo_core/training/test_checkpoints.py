@@ -21,9 +21,8 @@ def _save(checkpoints: Checkpoints, step: int) -> None:
 def test_what_was_saved_comes_back(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
     _save(checkpoints, 5)
-    shared, own = checkpoints.load(5)
-    assert shared["weights"].tolist() == [5.0] * 3
-    assert own == {"lanes": [[["a", "b"]], 1]}
+    assert checkpoints.load_shared(5)["weights"].tolist() == [5.0] * 3
+    assert checkpoints.load_own(5) == {"lanes": [[["a", "b"]], 1]}
 
 
 def test_the_newest_two_are_kept(tmp_path: Path) -> None:
@@ -64,14 +63,17 @@ def test_a_damaged_one_is_told(tmp_path: Path, damage: Callable[[bytes], bytes])
     path = tmp_path / "step-00000001" / "model.pt"
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(BundleError, match=r"is damaged \(.*\); delete its folder to go on from the one before") as caught:
-        checkpoints.load(1)
+        checkpoints.load_shared(1)
     assert caught.value.where == str(path)
 
 
-def test_one_of_another_number_of_processes_is_told(tmp_path: Path) -> None:
-    _save(Checkpoints(tmp_path), 1)
-    with pytest.raises(BundleError, match="another number of processes"):
-        Checkpoints(tmp_path, rank=1).load(1)
+def test_a_part_that_is_missing_is_told(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    _save(checkpoints, 1)
+    with pytest.raises(BundleError, match=r"rank-1\.pt: is missing; delete its folder to go on from the one before"):
+        Checkpoints(tmp_path, rank=1).load_own(1)
+    with pytest.raises(BundleError, match=r"best\.pt: is missing; put back a copy of it"):
+        checkpoints.load_best()
 
 
 def test_other_options_are_told() -> None:

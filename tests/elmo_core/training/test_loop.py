@@ -127,7 +127,7 @@ def test_many_bad_steps_go_back_to_the_last_checkpoint(tmp_path: Path, monkeypat
     _poison(trainer, set(range(11, 11 + n_bad)), monkeypatch)
     steps, _ = _run(trainer, stop_after=10 + n_bad)
     assert [report.verdict for report in steps[10:]] == ["skip"] * guard.MAX_SKIPPED + ["roll back"]
-    saved = Checkpoints(tmp_path).load(10)[0]["model"]
+    saved = Checkpoints(tmp_path).load_shared(10)["model"]
     for name, tensor in trainer._module.state_dict().items():
         assert torch.equal(tensor, saved[name])
 
