@@ -102,10 +102,13 @@ class TokenCounter:
     """Count tokens in bounded memory.
 
     Where there are more distinct tokens than it may keep, the rarest are forgotten (lossy counting, Manku and Motwani
-    2002): a token that stays is counted too low by `max_error` at most.
+    2002). A token that comes back is taken to have been seen as often as a forgotten one can have been.
 
     Args:
         max_distinct: Distinct tokens kept.
+        n_tokens: Counted so far.
+        max_error: A count is too high by this at most, and never too low; what is forgotten was seen no more often.
+        counts: By token.
     """
 
     max_distinct: int = MAX_DISTINCT
@@ -118,7 +121,7 @@ class TokenCounter:
         self.n_tokens += weight * len(tokens)
         counts = self.counts
         for token in tokens:
-            counts[token] = counts.get(token, 0) + weight
+            counts[token] = counts.get(token, self.max_error) + weight
         while len(counts) > self.max_distinct:
             self.max_error += 1
             counts = self.counts = {token: count for token, count in counts.items() if count > self.max_error}

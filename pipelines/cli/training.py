@@ -65,8 +65,8 @@ def vocab(inputs: tuple[str, ...], output: Path, max_words: int | None, min_coun
         "words": len(vocabulary),
         "tokens": counter.n_tokens,
         "distinct_tokens": len(counter.counts),
-        "unknown_share": round(1 - known / counter.n_tokens, 5),
-        "counted_too_low_by_at_most": counter.max_error,
+        "unknown_share": round(max(0.0, 1 - known / counter.n_tokens), 5),
+        "counted_too_high_by_at_most": counter.max_error,
     }
     print_facts(facts, as_json)
 
